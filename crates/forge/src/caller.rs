@@ -2,10 +2,11 @@
 
 use std::{
     fmt,
+    net::IpAddr,
     sync::{Arc, OnceLock},
 };
 
-use model::{PipelineId, ProjectId, Scope, Token, User, UserId, UserState, tokens::Digest};
+use model::{PipelineId, ProjectId, Scope, Site, Token, User, UserId, UserState, WebSession, tokens::Digest};
 use store::Conn;
 
 use crate::{Error, Result};
@@ -41,6 +42,23 @@ impl LogIdentity {
     }
 }
 
+/// What the server knows about a request besides its content, for an interface that it passes the request to.
+#[derive(Clone)]
+pub struct RequestOrigin {
+    /// The URL under which the client reached the server.
+    pub site: Site,
+    /// Whether the client used TLS, to the server or to a proxy.
+    pub is_secure: bool,
+    /// The address of the client.
+    pub address: IpAddr,
+    /// The id of the request in the log.
+    pub request_id: String,
+    /// Where the authenticated user is recorded for the log.
+    pub log_identity: Arc<LogIdentity>,
+    /// Records the name of the route for the log.
+    pub record_route: Arc<dyn Fn(&'static str) + Send + Sync>,
+}
+
 /// The tokens and the sudo target of a caller, as a part of the key of the read cache.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct CallerKey {
@@ -72,6 +90,8 @@ enum Credential {
     SshKey(String),
     /// The token of a CI job.
     JobToken(Digest),
+    /// A session of the web interface.
+    WebSession(Digest),
     /// The server itself, or its operator at the command line.
     System,
 }
@@ -151,6 +171,11 @@ impl Caller {
         Self { credential: Credential::JobToken(Digest::of(token)), ..Self::default() }
     }
 
+    /// Creates a caller with the secret of a session of the web interface.
+    pub fn with_web_session(secret: &str) -> Self {
+        Self { credential: Credential::WebSession(Digest::of(secret)), ..Self::default() }
+    }
+
     /// Makes the caller act as another user, given by id or username.
     pub fn acting_as(mut self, sudo: Option<String>) -> Self {
         self.sudo = sudo;
@@ -177,6 +202,7 @@ impl Caller {
             | Credential::OnBehalfOf(_)
             | Credential::SshKey(_)
             | Credential::JobToken(_)
+            | Credential::WebSession(_)
             | Credential::System => None,
         }
     }
@@ -243,27 +269,35 @@ impl Actor {
     }
 }
 
-/// An actor, and the token that authenticated it.
+/// An actor, and the token or the session that authenticated it.
 pub(crate) struct Authenticated {
     pub(crate) actor: Actor,
     pub(crate) token: Option<Token>,
+    pub(crate) web_session: Option<WebSession>,
+}
+
+impl From<Actor> for Authenticated {
+    fn from(actor: Actor) -> Self {
+        Self { actor, token: None, web_session: None }
+    }
 }
 
 /// Authenticates a caller and applies sudo; invalid credentials make it anonymous.
 pub(crate) fn authenticate(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<Authenticated> {
-    let authenticated = match &caller.credential {
-        Credential::None => Authenticated { actor: Actor::Anonymous, token: None },
-        Credential::System => Authenticated { actor: Actor::System, token: None },
+    let authenticated: Authenticated = match &caller.credential {
+        Credential::None => Actor::Anonymous.into(),
+        Credential::System => Actor::System.into(),
         Credential::Password(id, hash) => {
             // The password may have changed since it was verified.
             let unchanged = store::users::password_hash(db, *id)?.is_some_and(|current| current == hash.0);
             let actor = if unchanged { authenticate_user_id(db, *id)? } else { Actor::Anonymous };
-            Authenticated { actor, token: None }
+            actor.into()
         }
-        Credential::OnBehalfOf(id) => Authenticated { actor: authenticate_user_id(db, *id)?, token: None },
-        Credential::SshKey(fingerprint) => Authenticated { actor: authenticate_ssh_key(db, fingerprint)?, token: None },
+        Credential::OnBehalfOf(id) => authenticate_user_id(db, *id)?.into(),
+        Credential::SshKey(fingerprint) => authenticate_ssh_key(db, fingerprint)?.into(),
         Credential::Tokens(digests) => authenticate_tokens(db, digests, now)?,
-        Credential::JobToken(digest) => Authenticated { actor: authenticate_job_token(db, digest)?, token: None },
+        Credential::JobToken(digest) => authenticate_job_token(db, digest)?.into(),
+        Credential::WebSession(digest) => authenticate_web_session(db, digest, now)?,
     };
     caller.record_ids(authenticated.actor.user().map(|user| user.id), None);
     match (&caller.sudo, &authenticated.actor) {
@@ -276,7 +310,7 @@ pub(crate) fn authenticate(db: &mut Conn, caller: &Caller, now: model::Time) -> 
             }
             let actor = resolve_sudo(db, target)?;
             caller.record_ids(None, actor.user().map(|user| user.id));
-            Ok(Authenticated { actor, token: authenticated.token })
+            Ok(Authenticated { actor, ..authenticated })
         }
     }
 }
@@ -318,10 +352,21 @@ fn authenticate_tokens(db: &mut Conn, digests: &[Digest], now: model::Time) -> R
             && user.state == UserState::Active
         {
             let actor = Actor::User { user: Box::new(user), scopes: token.scopes.clone() };
-            return Ok(Authenticated { actor, token: Some(token) });
+            return Ok(Authenticated { actor, token: Some(token), web_session: None });
         }
     }
-    Ok(Authenticated { actor: Actor::Anonymous, token: None })
+    Ok(Actor::Anonymous.into())
+}
+
+fn authenticate_web_session(db: &mut Conn, digest: &Digest, now: model::Time) -> Result<Authenticated> {
+    let found = store::web_sessions::find(db, digest)?;
+    match found.filter(|(session, user)| session.is_active(now) && user.state == UserState::Active) {
+        Some((session, user)) => {
+            let actor = Actor::User { user: Box::new(user), scopes: vec![Scope::Api] };
+            Ok(Authenticated { actor, token: None, web_session: Some(session) })
+        }
+        None => Ok(Actor::Anonymous.into()),
+    }
 }
 
 fn resolve_sudo(db: &mut Conn, target: &str) -> Result<Actor> {

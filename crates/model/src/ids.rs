@@ -51,6 +51,8 @@ ids! {
     KeyId
     /// The id of a personal access token.
     TokenId
+    /// The id of a session of the web interface.
+    WebSessionId
     /// The id of a namespace: the personal namespace of a user, or a group.
     NamespaceId
     /// The id of a project.

@@ -8,7 +8,7 @@ mod repository;
 mod tracker;
 mod webhooks;
 
-pub use accounts::{emails, keys, tokens, users};
+pub use accounts::{emails, keys, tokens, users, web_sessions};
 pub use admin::tasks;
 pub use ci::{jobs, pipelines, runners, statuses, triggers, variables};
 pub use projects::{deploy_keys, events, groups, imports, members, namespaces, roles, storage, uploads, visibility};
@@ -34,7 +34,7 @@ pub use hooks::{Delivery, EventKind, Hook};
 pub use ids::{
     ArtifactId, BoardId, BoardListId, CommitNoteId, DeliveryId, DeployKeyId, EmailId, EventId, ForkLinkId, HookId,
     IntentId, IssueId, IssueIid, JobId, KeyId, LabelId, MilestoneId, MilestoneIid, NamespaceId, NoteId, PackId,
-    PipelineId, ProjectId, RepositoryId, RunnerId, ShareId, TaskId, TokenId, TriggerId, UploadId, UserId,
+    PipelineId, ProjectId, RepositoryId, RunnerId, ShareId, TaskId, TokenId, TriggerId, UploadId, UserId, WebSessionId,
     WebhookEventId,
 };
 pub use issues::{Issue, IssueState};
@@ -63,6 +63,7 @@ pub use uploads::Upload;
 pub use users::{User, UserState};
 pub use violations::Violations;
 pub use visibility::Visibility;
+pub use web_sessions::WebSession;
 pub use webhook_events::WebhookEvent;
 
 /// A timestamp in UTC, truncated to microseconds so that every database stores it unchanged.

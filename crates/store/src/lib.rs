@@ -8,7 +8,7 @@ mod repository;
 mod tracker;
 mod webhooks;
 
-pub use accounts::{emails, identities, keys, tokens, users};
+pub use accounts::{emails, identities, keys, tokens, users, web_sessions};
 pub use admin::{checks, dump, instance, tasks};
 pub use ci::{artifacts, job_lists, job_queue, job_runs, jobs, pipelines, runners, statuses, triggers, variables};
 use projects::access;

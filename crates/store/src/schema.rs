@@ -194,6 +194,16 @@ diesel::table! {
 }
 
 diesel::table! {
+    web_sessions (id) {
+        id -> BigInt,
+        user_id -> BigInt,
+        digest -> Binary,
+        created_at -> BigInt,
+        last_used_at -> BigInt,
+    }
+}
+
+diesel::table! {
     jobs (id) {
         id -> BigInt,
         kind -> Text,
@@ -776,6 +786,7 @@ diesel::table! {
 }
 
 diesel::joinable!(tokens -> users (user_id));
+diesel::joinable!(web_sessions -> users (user_id));
 diesel::joinable!(keys -> users (user_id));
 diesel::joinable!(namespaces -> users (owner_id));
 diesel::joinable!(projects -> namespaces (namespace_id));
@@ -818,6 +829,7 @@ diesel::joinable!(pack_contents -> packs (pack_id));
 diesel::allow_tables_to_appear_in_same_query!(
     users,
     tokens,
+    web_sessions,
     keys,
     identities,
     namespaces,

@@ -6,3 +6,4 @@ pub mod passwords;
 pub mod sessions;
 pub mod tokens;
 pub mod users;
+pub mod web_sessions;

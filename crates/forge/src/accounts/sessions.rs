@@ -74,23 +74,39 @@ pub async fn log_failure(forge: &Forge, transport: &'static str, address: IpAddr
 
 /// Creates a session token for a user who has just signed in.
 pub fn create(tx: &mut WriteTx<'_>, login: &VerifiedLogin) -> Result<(User, Secret)> {
-    let user = tx.current_user_id(Ability::ReadOwnAccount)?;
-    let now = tx.now();
+    let user = record_sign_in(tx, login)?;
     let secret = tx.shared().secrets.token();
+    let end = tx.now() + TOKEN_LIFETIME;
+    tokens::insert_session(tx, user, TOKEN_NAME, &secret, end)?;
+    store::tokens::delete_old_sessions(tx.db(), user, MAX_SESSION_TOKENS)?;
+    let user = store::users::by_id(tx.db(), user)?.ok_or(Error::Unauthenticated)?;
+    Ok((user, secret))
+}
+
+/// Records the sign-in of a user and returns their id; fails if the password has changed since it was verified.
+pub(crate) fn record_sign_in(tx: &mut WriteTx<'_>, login: &VerifiedLogin) -> Result<UserId> {
+    let user = tx.current_user_id(Ability::ReadOwnAccount)?;
     // The row lock keeps the password from changing, so no session outlives a change of its password.
     store::users::by_id_for_update(tx.db(), user)?.ok_or(Error::Unauthenticated)?;
     if store::users::password_hash(tx.db(), user)?.as_ref() != Some(&login.hash.0) {
         return Err(Error::Unauthenticated);
     }
-    tokens::insert_session(tx, user, TOKEN_NAME, &secret, now + TOKEN_LIFETIME)?;
-    store::tokens::delete_old_sessions(tx.db(), user, MAX_SESSION_TOKENS)?;
+    let now = tx.now();
     store::users::record_sign_in(tx.db(), user, now)?;
-    let user = store::users::by_id(tx.db(), user)?.ok_or(Error::Unauthenticated)?;
-    Ok((user, secret))
+    Ok(user)
 }
 
-/// Revokes all session tokens of a user except the one that authenticates this request.
-pub(crate) fn revoke_others(tx: &mut WriteTx<'_>, user: UserId) -> Result<()> {
+/// Ends all sessions of a user: those of the web interface, and all session tokens except the one that authenticates this
+/// request.
+pub(crate) fn end_others(tx: &mut WriteTx<'_>, user: UserId) -> Result<()> {
     let (current, now) = (tx.read().token(), tx.now());
-    Ok(store::tokens::revoke_sessions(tx.db(), user, current, now)?)
+    store::tokens::revoke_sessions(tx.db(), user, current, now)?;
+    Ok(store::web_sessions::delete_all_of(tx.db(), user)?)
+}
+
+/// Ends all sessions of a user.
+pub(crate) fn end_all(tx: &mut WriteTx<'_>, user: UserId) -> Result<()> {
+    let now = tx.now();
+    store::tokens::revoke_sessions(tx.db(), user, None, now)?;
+    Ok(store::web_sessions::delete_all_of(tx.db(), user)?)
 }

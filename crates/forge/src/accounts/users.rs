@@ -175,7 +175,7 @@ fn apply(tx: &mut WriteTx<'_>, user: &User, prepared: &PreparedUserUpdate) -> Re
     }
     store::users::update(tx.db(), user, changes, password_hash.as_deref(), now)?;
     if password_hash.is_some() {
-        sessions::revoke_others(tx, user.id)?;
+        sessions::end_others(tx, user.id)?;
     }
     find(tx.read(), user.id)
 }
@@ -262,7 +262,7 @@ pub fn block(tx: &mut WriteTx<'_>, id: UserId) -> Result<()> {
             let now = tx.now();
             store::users::set_state(tx.db(), id, UserState::Blocked, now)?;
             // Sessions stay revoked when the user is unblocked.
-            Ok(store::tokens::revoke_sessions(tx.db(), id, None, now)?)
+            sessions::end_all(tx, id)
         }
     }
 }

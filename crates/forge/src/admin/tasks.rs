@@ -11,12 +11,13 @@ use crate::{
     Ability, Caller, Error, Forge, ReadTx, Result, WriteTx,
     artifacts::{self, Artifact},
     blocking, branches, deliveries, imports, maintenance, stale_jobs, stored_files, system_events, traces,
+    web_sessions,
 };
 
 /// A background task. A task may run more than once, so all of them are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Deletes tokens that expired or were revoked a while ago.
+    /// Deletes tokens that expired or were revoked a while ago, and expired sessions.
     SweepTokens,
     /// Deletes expired memberships and shares.
     SweepMemberships,
@@ -444,12 +445,16 @@ async fn sweep_memberships(forge: &Forge, task: TaskId) -> Result<()> {
     forge.write(Caller::system(), move |tx| reschedule(tx, task, SWEEP_EVERY)).await
 }
 
-/// Deletes expired and revoked tokens and reschedules the task.
+/// Deletes expired and revoked tokens and expired sessions, and reschedules the task.
 fn sweep_tokens(tx: &mut WriteTx<'_>, task: TaskId) -> Result<()> {
     let now = tx.now();
     let deleted = store::tokens::delete_stale(tx.db(), now - TOKEN_RETENTION)?;
     if deleted > 0 {
         info!(deleted, "deleted expired and revoked tokens");
+    }
+    let deleted = web_sessions::delete_expired(tx)?;
+    if deleted > 0 {
+        info!(deleted, "deleted expired sessions");
     }
     reschedule(tx, task, SWEEP_EVERY)
 }

@@ -41,6 +41,7 @@ use crate::{
     repository_locks::RepositoryLocks,
     tokens::TokenUses,
     traces::LiveTraces,
+    web_sessions::WebSessionUses,
 };
 
 pub use write_tx::WriteTx;
@@ -131,6 +132,7 @@ pub(crate) struct Shared {
     pub(crate) instance_key: InstanceKey,
     pub(crate) allow_local_network: bool,
     pub(crate) token_uses: TokenUses,
+    pub(crate) web_session_uses: WebSessionUses,
     pub(crate) payload_renderer: Arc<dyn PayloadRenderer>,
     /// Wakes the webhook dispatcher when there are new deliveries.
     pub(crate) dispatcher_notify: Arc<Notify>,
@@ -307,6 +309,7 @@ impl Forge {
             allow_local_network,
             payload_renderer,
             token_uses: TokenUses::default(),
+            web_session_uses: WebSessionUses::default(),
             dispatcher_notify: Arc::default(),
             task_notify: Arc::default(),
             job_notifier,
@@ -439,6 +442,13 @@ impl Forge {
         self.0.shared.clock.now()
     }
 
+    /// Returns random bytes from the secret random source of this forge.
+    pub fn random_bytes<const N: usize>(&self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.0.shared.secrets.fill(&mut bytes);
+        bytes
+    }
+
     /// Returns the lengths of the queues, with the labels of the metric.
     pub fn queue_lengths(&self) -> [(&'static str, usize); 3] {
         [("readers", self.0.readers.len()), ("writers", self.0.writers.len()), ("blocking", self.0.blocking.len())]
@@ -515,9 +525,12 @@ fn with_read_tx<T>(
     f: impl FnOnce(ReadTx<'_>) -> Result<T>,
 ) -> Result<T> {
     let now = shared.clock.now();
-    let Authenticated { actor, token } = caller::authenticate(db, caller, now)?;
+    let Authenticated { actor, token, web_session } = caller::authenticate(db, caller, now)?;
     if let Some(token) = &token {
         shared.token_uses.record(token, now);
+    }
+    if let Some(session) = &web_session {
+        shared.web_session_uses.record(session, now);
     }
     let token = token.map(|token| token.id);
     f(ReadTx { db, shared, actor, token, now, hook_depth: caller.hook_depth(), is_writing: false })

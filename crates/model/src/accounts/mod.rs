@@ -1,6 +1,7 @@
-//! Users, their e-mail addresses, SSH keys and access tokens.
+//! Users, their e-mail addresses, SSH keys, access tokens and sessions of the web interface.
 
 pub mod emails;
 pub mod keys;
 pub mod tokens;
 pub mod users;
+pub mod web_sessions;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use forge::{Forge, tasks, tokens};
+use forge::{Forge, tasks, tokens, web_sessions};
 use tokio::{
     sync::{Semaphore, watch},
     task::JoinHandle,
@@ -14,7 +14,7 @@ use tracing::error;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval at which recurring tasks are enqueued, unless they are pending.
 const RECURRING_INTERVAL: Duration = Duration::from_secs(3600);
-/// The interval at which the last use of tokens is stored.
+/// The interval at which the last use of tokens and sessions is stored.
 const TOKEN_USE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The maximum number of concurrent tasks, so that a long one does not delay the others.
@@ -80,5 +80,8 @@ pub(super) fn start(forge: Forge, mut stop: watch::Receiver<bool>) -> JoinHandle
 async fn flush_last_uses(forge: &Forge) {
     if let Err(error) = tokens::flush_last_uses(forge).await {
         error!(%error, "cannot store the last use of tokens");
+    }
+    if let Err(error) = web_sessions::flush_last_uses(forge).await {
+        error!(%error, "cannot store the last use of sessions");
     }
 }

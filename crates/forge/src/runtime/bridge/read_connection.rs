@@ -97,7 +97,8 @@ impl ReadConnection {
         let mut used_token = None;
         let db = self.connect()?;
         let result = catch_panic(|| {
-            let Authenticated { actor, token } = caller::authenticate(db, caller, now)?;
+            // Sessions of the web interface are not cached.
+            let Authenticated { actor, token, .. } = caller::authenticate(db, caller, now)?;
             if let Some(token) = &token {
                 shared.token_uses.record(token, now);
             }
