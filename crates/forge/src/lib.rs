@@ -15,10 +15,11 @@ use ci::job_notifier;
 pub use ci::{
     artifacts, job_queue, jobs, lint, pipelines, runners, stale_jobs, statuses, stuck_jobs, traces, triggers, variables,
 };
-pub use projects::{deploy_keys, events, fork_links, forks, groups, members, namespaces, uploads};
+pub use projects::{deploy_keys, events, explore, fork_links, forks, groups, members, namespaces, uploads};
 use projects::{import_slots, imports};
 pub use repository::{
-    branches, commit_notes, commits, contents, downloads, maintenance, pushes, repository_files, tags, transport,
+    branches, browse, commit_notes, commits, contents, downloads, maintenance, pushes, repository_files, tags,
+    transport,
 };
 use runtime::{blocking, commit_outcome, read_cache, repository_cache, repository_locks, stored_files};
 pub use runtime::{bridge, clock, disk_space, outbound_addresses, rate_limiter, weak_map};

@@ -25,6 +25,8 @@ pub enum Ability {
     ReadVersion,
     /// Monitor the server and control its background tasks.
     ManageServer,
+    /// See the pages of the instance, such as the list of public projects; each entry is subject to its own rules.
+    ViewPages,
     /// List groups, projects and namespaces; each entry is subject to its own rules.
     Browse,
     /// Create projects and groups; namespaces and limits have their own rules.
@@ -48,13 +50,14 @@ pub enum InstanceRole {
 
 impl Ability {
     /// All abilities, for printing the table.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ReadOwnAccount,
         Self::ChangeOwnAccount,
         Self::ReadUsers,
         Self::AdministerUsers,
         Self::ReadVersion,
         Self::ManageServer,
+        Self::ViewPages,
         Self::Browse,
         Self::Create,
         Self::AdministerProjects,
@@ -65,6 +68,7 @@ impl Ability {
 /// Returns the lowest role that has an ability.
 pub fn required_role(ability: Ability) -> InstanceRole {
     match ability {
+        Ability::ViewPages => InstanceRole::Anonymous,
         Ability::ReadOwnAccount
         | Ability::ChangeOwnAccount
         | Ability::ReadUsers
@@ -85,6 +89,7 @@ pub fn required_scope(ability: Ability) -> Scope {
         | Ability::AdministerUsers
         | Ability::ReadVersion
         | Ability::ManageServer
+        | Ability::ViewPages
         | Ability::Browse
         | Ability::Create
         | Ability::AdministerProjects
@@ -97,6 +102,8 @@ pub fn required_scope(ability: Ability) -> Scope {
 pub enum ProjectAbility {
     /// Download an uploaded file.
     DownloadUpload,
+    /// See the pages of the project.
+    ViewProject,
     /// Read the project and its members.
     ReadProject,
     /// Read the repository.
@@ -168,6 +175,8 @@ pub enum ProjectAbility {
 /// An action on a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupAbility {
+    /// See the pages of the group.
+    ViewGroup,
     /// Read the group, its members, and those of its projects that the actor may see.
     ReadGroup,
     /// Create projects in the group.
@@ -197,8 +206,9 @@ pub enum Requirement {
 
 impl ProjectAbility {
     /// All abilities, for printing the table.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::DownloadUpload,
+        Self::ViewProject,
         Self::ReadProject,
         Self::DownloadCode,
         Self::PushCode,
@@ -237,7 +247,7 @@ impl ProjectAbility {
     /// Returns the requirement of each ability: the permission table of projects.
     pub fn requirement(self) -> Requirement {
         match self {
-            Self::DownloadUpload => Requirement::Visible,
+            Self::DownloadUpload | Self::ViewProject => Requirement::Visible,
             Self::DownloadCode => Requirement::VisibleOrRole(Role::Reporter),
             Self::ReadPipelines | Self::ReadJobs | Self::ReadStatuses | Self::CommentOnCommits => {
                 Requirement::SignedInVisibleOrRole(Role::Reporter)
@@ -294,12 +304,19 @@ impl ProjectAbility {
 
 impl GroupAbility {
     /// All abilities, for printing the table.
-    pub const ALL: [Self; 5] =
-        [Self::ReadGroup, Self::CreateProjects, Self::ChangeGroup, Self::AdministerMembers, Self::RemoveGroup];
+    pub const ALL: [Self; 6] = [
+        Self::ViewGroup,
+        Self::ReadGroup,
+        Self::CreateProjects,
+        Self::ChangeGroup,
+        Self::AdministerMembers,
+        Self::RemoveGroup,
+    ];
 
     /// Returns the requirement of each ability: the permission table of groups.
     pub fn requirement(self) -> Requirement {
         match self {
+            Self::ViewGroup => Requirement::Visible,
             Self::ReadGroup => Requirement::SignedIn,
             Self::CreateProjects => Requirement::Role(Role::Master),
             Self::ChangeGroup | Self::AdministerMembers | Self::RemoveGroup => Requirement::Role(Role::Owner),
@@ -677,6 +694,7 @@ mod tests {
                 "AdministerUsers     Administrator  api",
                 "ReadVersion         User           api",
                 "ManageServer        Administrator  api",
+                "ViewPages           Anonymous      api",
                 "Browse              User           api",
                 "Create              User           api",
                 "AdministerProjects  Administrator  api",
@@ -711,6 +729,7 @@ mod tests {
             table(&ProjectAbility::ALL, ProjectAbility::requirement),
             "                      anonymous non-member     guest  reporter developer    master     owner
 DownloadUpload              yes        yes       yes       yes       yes       yes       yes
+ViewProject                 yes        yes       yes       yes       yes       yes       yes
 ReadProject                   -        yes       yes       yes       yes       yes       yes
 DownloadCode                yes        yes         -       yes       yes       yes       yes
 PushCode                      -          -         -         -       yes       yes       yes
@@ -752,6 +771,7 @@ RemoveProject                 -          -         -         -         -        
         assert_eq!(
             table(&GroupAbility::ALL, GroupAbility::requirement),
             "                      anonymous non-member     guest  reporter developer    master     owner
+ViewGroup                   yes        yes       yes       yes       yes       yes       yes
 ReadGroup                     -        yes       yes       yes       yes       yes       yes
 CreateProjects                -          -         -         -         -       yes       yes
 ChangeGroup                   -          -         -         -         -         -       yes

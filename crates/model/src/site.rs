@@ -27,7 +27,7 @@ impl Site {
 
     /// Returns the URL of the generated avatar of a user.
     pub fn identicon(&self, username: &str) -> String {
-        format!("{}/-/identicon/{}.svg", self.root, name_hash(username))
+        format!("{}{}", self.root, identicon_path(username))
     }
 
     /// Returns the URL of the page of a group.
@@ -50,6 +50,11 @@ impl Site {
             port => format!("ssh://git@{host}:{port}/{full_path}.git"),
         }
     }
+}
+
+/// Returns the path of the generated avatar of a user.
+pub fn identicon_path(username: &str) -> String {
+    format!("/-/identicon/{}.svg", name_hash(username))
 }
 
 /// Returns a hash of a name as sixteen hex digits.

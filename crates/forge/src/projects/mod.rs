@@ -2,6 +2,7 @@
 
 pub mod deploy_keys;
 pub mod events;
+pub mod explore;
 pub mod fork_links;
 pub mod forks;
 pub mod groups;

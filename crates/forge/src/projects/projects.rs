@@ -87,15 +87,25 @@ pub fn list(
 ) -> Result<Slice<Project>> {
     tx.authorize(Ability::Browse)?;
     let (filter, page) = (filter.validate()?, *page.validate()?);
+    if kind == ProjectListKind::All {
+        tx.authorize(Ability::AdministerProjects)?;
+    }
+    list_authorized(tx, kind, filter, page)
+}
+
+/// Lists projects for a caller who may see a list of this kind.
+pub(crate) fn list_authorized(
+    tx: &mut ReadTx<'_>,
+    kind: ProjectListKind,
+    filter: &ProjectFilter,
+    page: Page,
+) -> Result<Slice<Project>> {
     let scope = match kind {
         ProjectListKind::Mine => ProjectListScope::Mine,
         ProjectListKind::Visible => ProjectListScope::Visible,
         ProjectListKind::Owned => ProjectListScope::Owned,
         ProjectListKind::Starred => ProjectListScope::Starred,
-        ProjectListKind::All => {
-            tx.authorize(Ability::AdministerProjects)?;
-            ProjectListScope::All
-        }
+        ProjectListKind::All => ProjectListScope::All,
     };
     if cannot_match(filter.search.as_deref()) {
         return Ok(Slice::empty(page));

@@ -55,8 +55,12 @@ pub struct ProtectionOptions {
 /// Lists the branches by name.
 pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>) -> Result<Slice<Branch>> {
     let project = open(tx, project)?;
-    let page = *page.validate()?;
-    let Some(repository) = tx.repository(&project)? else { return Ok(Slice::empty(page)) };
+    list_in(tx, &project, *page.validate()?)
+}
+
+/// Lists the branches of a project whose code the caller may read.
+pub(crate) fn list_in(tx: &mut ReadTx<'_>, project: &Project, page: Page) -> Result<Slice<Branch>> {
+    let Some(repository) = tx.repository(project)? else { return Ok(Slice::empty(page)) };
     let rules = store::protections::of_project(tx.db(), project.id)?;
     let refs = repository.refs();
     let mut items = Vec::new();

@@ -1,6 +1,7 @@
 //! Use cases of repositories.
 
 pub mod branches;
+pub mod browse;
 pub mod commit_notes;
 pub mod commits;
 pub mod contents;

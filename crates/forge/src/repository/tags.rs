@@ -2,7 +2,7 @@
 
 use git::{CommitListBudget, Repository};
 use model::{
-    Oid, Page, ProjectId, RefChange, RefName, Slice, Violations,
+    Oid, Page, Project, ProjectId, RefChange, RefName, Slice, Violations,
     objects::{Signature, Tag},
     releases::Release,
 };
@@ -38,8 +38,12 @@ pub struct NewTag {
 /// Lists the tags by name, descending.
 pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>) -> Result<Slice<TagWithRelease>> {
     let project = tx.project(project, ProjectAbility::DownloadCode)?;
-    let page = *page.validate()?;
-    let Some(repository) = tx.repository(&project)? else { return Ok(Slice::empty(page)) };
+    list_in(tx, &project, *page.validate()?)
+}
+
+/// Lists the tags of a project whose code the caller may read.
+pub(crate) fn list_in(tx: &mut ReadTx<'_>, project: &Project, page: Page) -> Result<Slice<TagWithRelease>> {
+    let Some(repository) = tx.repository(project)? else { return Ok(Slice::empty(page)) };
     let refs = repository.refs();
     let tags: Vec<&git::Ref> = refs.tags.iter().rev().collect();
     let shown = page.slice(&tags);

@@ -77,6 +77,7 @@ const RESERVED: &[&str] = &[
     "assets",
     "ci",
     "dashboard",
+    "explore",
     "files",
     "groups",
     "help",
