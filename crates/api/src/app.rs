@@ -1,17 +1,18 @@
 //! The assembled HTTP service: the router and what every request and response passes.
 
-use std::{num::NonZeroU32, panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use axum::{
     Router,
     body::HttpBody as _,
-    extract::{FromRef, Request},
+    extract::{FromRef, FromRequestParts as _, Request},
     http::{HeaderValue, Method, StatusCode, Uri, header},
     middleware::from_fn,
     response::{IntoResponse, Response},
 };
 use forge::{
     Forge,
+    caller::RequestOrigin,
     deliveries::{HookTarget, OutgoingDelivery},
     rate_limiter::NetworkRateLimiter,
 };
@@ -25,11 +26,12 @@ use crate::{
     client_address::client_address,
     cors,
     error::plain_error,
-    limits::{LimitOptions, Limits},
+    limits::{self, LimitOptions, Limits},
     openapi, path_normalization,
     proxies::{PublicEndpoint, TrustedProxies},
     public_files, runner,
     security_headers::{self, StrictTransport},
+    site::Site,
     v3,
 };
 
@@ -44,19 +46,35 @@ struct Inner {
     body_limit: usize,
     upload_limit: u64,
     artifact_limit: u64,
-    sign_in_limiter: NetworkRateLimiter,
+    sign_in_limiter: Arc<NetworkRateLimiter>,
     limits: Limits,
     trusted_proxies: TrustedProxies,
     strict_transport: StrictTransport,
     openapi: bytes::Bytes,
     ssh_port: Option<u16>,
     git: Option<GitHandler>,
+    pages: Option<PageHandler>,
     webhook_sender: Option<WebhookSender>,
     access_log: AccessLog,
 }
 
 /// Handles requests of the git protocol and returns all others unhandled.
 pub type GitHandler = Arc<dyn Fn(Request) -> Result<BoxFuture<'static, Response>, Box<Request>> + Send + Sync>;
+
+/// Handles a request for a page.
+pub type PageService = Arc<dyn Fn(Request, RequestOrigin) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// Returns the page for an error outside the handler of a page; also takes the id of the request.
+pub type ErrorPage = Arc<dyn Fn(StatusCode, &str) -> Response + Send + Sync>;
+
+/// Serves the web interface: all paths that belong neither to the API, nor to git, nor to an upload.
+#[derive(Clone)]
+pub struct PageHandler {
+    /// Handles a request.
+    pub serve: PageService,
+    /// Returns the page for an error.
+    pub error_page: ErrorPage,
+}
 
 /// Sends a webhook delivery immediately and returns the attempt.
 pub type WebhookSender = Arc<dyn Fn(HookTarget, OutgoingDelivery) -> BoxFuture<'static, DeliveryAttempt> + Send + Sync>;
@@ -75,14 +93,16 @@ pub struct AppOptions {
     pub upload_limit: u64,
     /// The maximum size of a job artifact, in bytes.
     pub artifact_limit: u64,
-    /// The maximum number of sign-in attempts per minute and client network; `None` is unlimited.
-    pub sign_ins_per_minute: Option<NonZeroU32>,
+    /// Limits sign-in attempts; shared with the web interface.
+    pub sign_in_limiter: Arc<NetworkRateLimiter>,
     /// Rate and concurrency limits.
     pub limit_options: LimitOptions,
     /// The SSH port, for clone URLs in responses.
     pub ssh_port: Option<u16>,
     /// Serves git over HTTP.
     pub git: Option<GitHandler>,
+    /// Serves the web interface.
+    pub pages: Option<PageHandler>,
     /// Sends test deliveries of webhooks.
     pub webhook_sender: Option<WebhookSender>,
     /// Writes an entry for each request.
@@ -99,10 +119,11 @@ impl App {
             body_limit,
             upload_limit,
             artifact_limit,
-            sign_ins_per_minute,
+            sign_in_limiter,
             limit_options,
             ssh_port,
             git,
+            pages,
             webhook_sender,
             access_log,
         } = options;
@@ -113,13 +134,14 @@ impl App {
             body_limit,
             upload_limit,
             artifact_limit,
-            sign_in_limiter: NetworkRateLimiter::per_minute(sign_ins_per_minute),
+            sign_in_limiter,
             limits: Limits::new(&limit_options, body_limit),
             strict_transport: StrictTransport::new(limit_options.hsts_seconds),
             trusted_proxies: limit_options.trusted_proxies,
             openapi: openapi::document(&v3::routes()),
             ssh_port,
             git,
+            pages,
             webhook_sender,
             access_log,
         }))
@@ -222,24 +244,49 @@ impl HttpService {
 
     /// Handles a request if it is within the limits.
     async fn admit(&self, mut request: Request) -> Response {
+        let pages = self.app.0.pages.clone().filter(|_| is_page_path(request.uri().path()));
+        let refuse = |response: Response| match &pages {
+            Some(pages) => to_error_page(pages, response),
+            None => response,
+        };
         if request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > MAX_URI_LENGTH) {
-            return plain_error(StatusCode::URI_TOO_LONG);
+            return refuse(plain_error(StatusCode::URI_TOO_LONG));
         }
         let limits = self.app.limits();
         let admission = match limits.admit(&mut request) {
             Ok(admission) => admission,
-            Err(error) => return close_if_body_unread(&request, error.into_response()),
+            Err(error) => return close_if_body_unread(&request, refuse(error.into_response())),
         };
         let (address, log_context) = (client_address(request.extensions()), AccessLogContext::of(request.extensions()));
         let response = AssertUnwindSafe(route(self.router.clone(), request)).catch_unwind().await;
         let response = response.unwrap_or_else(|panic| {
             let request = access_log::request_id();
             tracing::error!(request, panic = forge::panic_text(&*panic), "request handler panicked");
-            crate::error::internal()
+            refuse(crate::error::internal())
         });
         limits.record_outcome(admission, address, &log_context, response.status());
         response
     }
+}
+
+/// Returns whether a path belongs to the web interface if it is no route, git request or upload.
+pub(crate) fn is_page_path(path: &str) -> bool {
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+    let is_for_machines = match segments.next() {
+        Some("api" | "-") => true,
+        Some("ci") => segments.next() == Some("api"),
+        _ => false,
+    };
+    !is_for_machines && !limits::is_git_path(path)
+}
+
+/// Replaces the body of an error by a page, and keeps the time after which the client may retry.
+fn to_error_page(pages: &PageHandler, error: Response) -> Response {
+    let mut response = (pages.error_page)(error.status(), &access_log::request_id());
+    if let Some(wait) = error.headers().get(header::RETRY_AFTER) {
+        response.headers_mut().insert(header::RETRY_AFTER, wait.clone());
+    }
+    response
 }
 
 /// Announces that the connection closes if the request has a body, none of which was read: the client must not send its
@@ -307,10 +354,28 @@ async fn fallback(app: App, router: Router, request: Request) -> Response {
             }
         }
     };
-    match public_files::uploads::UploadPath::parse(request.uri().path()) {
-        Some(path) => public_files::uploads::get(app, path, request).await,
-        None => retry_with_normalized_path(router, request).await,
+    if let Some(path) = public_files::uploads::UploadPath::parse(request.uri().path()) {
+        return public_files::uploads::get(app, path, request).await;
     }
+    match &app.0.pages {
+        Some(pages) if is_page_path(request.uri().path()) => serve_page(&app, pages, request).await,
+        _ => retry_with_normalized_path(router, request).await,
+    }
+}
+
+async fn serve_page(app: &App, pages: &PageHandler, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let Ok(site) = Site::from_request_parts(&mut parts, app).await;
+    let extensions = parts.extensions.clone();
+    let origin = RequestOrigin {
+        site,
+        is_secure: extensions.get::<PublicEndpoint>().is_some_and(|endpoint| endpoint.secure),
+        address: client_address(&extensions),
+        request_id: access_log::request_id(),
+        log_identity: AccessLogContext::of(&extensions).identity(),
+        record_route: Arc::new(move |route| AccessLogContext::record_fixed_route(&extensions, route)),
+    };
+    (pages.serve)(Request::from_parts(parts, body), origin).await
 }
 
 /// Routes again without double and trailing slashes and a `.json` suffix.

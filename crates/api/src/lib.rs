@@ -32,7 +32,7 @@ mod site;
 mod v3;
 
 pub use access_log::{AccessLog, AccessLogEntry};
-pub use app::{App, AppOptions, GitHandler, HttpService, WebhookSender};
+pub use app::{App, AppOptions, ErrorPage, GitHandler, HttpService, PageHandler, PageService, WebhookSender};
 pub use dialect::Dialect;
 pub use error::plain_error;
 pub use extract::caller_from_headers;

@@ -35,6 +35,7 @@ use files::{Files, disk_space::DiskSpace, logs::Logs, spool::Spools};
 use forge::{
     Caller, Forge, Options, Unvalidated,
     passwords::PasswordHasher,
+    rate_limiter::NetworkRateLimiter,
     tasks, tokens,
     users::{self, NewUserRequest},
 };
@@ -206,10 +207,11 @@ impl TestForgeBuilder {
             body_limit: self.body_limit,
             upload_limit: self.upload_limit,
             artifact_limit: self.artifact_limit,
-            sign_ins_per_minute: self.sign_ins_per_minute,
+            sign_in_limiter: Arc::new(NetworkRateLimiter::per_minute(self.sign_ins_per_minute)),
             limit_options: self.limit_options,
             ssh_port: Some(22),
             git: None,
+            pages: None,
             webhook_sender: self.webhook_sender,
             access_log: Arc::new(|_| {}),
         });

@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     access_log::AccessLogContext,
+    app::is_page_path,
     client_address::client_address,
     error::ApiError,
     params::RawParams,
@@ -177,6 +178,8 @@ impl Limits {
         }
         let presented = if is_git_path(path) {
             PresentedTokens::from_git_request(request.headers())
+        } else if is_page_path(path) {
+            PresentedTokens::from_page_request(request.headers())
         } else {
             PresentedTokens::from_request(request.headers(), request.uri().query())
         };
@@ -377,7 +380,7 @@ fn is_unlimited(path: &str, address: IpAddr) -> bool {
 }
 
 /// Returns whether a path belongs to git over HTTP.
-fn is_git_path(path: &str) -> bool {
+pub(crate) fn is_git_path(path: &str) -> bool {
     ["/info/refs", "/git-upload-pack", "/git-receive-pack"].iter().any(|end| path.ends_with(end))
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use axum::http::{HeaderMap, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use forge::web_sessions;
 use percent_encoding::percent_decode_str;
 
 /// Headers that contain only a token.
@@ -43,6 +44,18 @@ impl<'a> PresentedTokens<'a> {
         let mut tokens = Self::default();
         for value in headers.get_all(header::AUTHORIZATION) {
             tokens.add(authorization_secret(value.as_bytes()));
+        }
+        tokens
+    }
+
+    /// Collects the secrets that the web interface uses: only those in the cookie of a session.
+    pub(super) fn from_page_request(headers: &'a HeaderMap) -> Self {
+        let mut tokens = Self::default();
+        let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        for (name, value) in texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('=')) {
+            if name == web_sessions::COOKIE || name == web_sessions::SECURE_COOKIE {
+                tokens.add(value.as_bytes().into());
+            }
         }
         tokens
     }
@@ -120,6 +133,16 @@ mod tests {
         check(&[], Some("access_token=abc"), Some("abc"));
         check(&[("private-token", "")], Some("token="), None);
         check(&[("accept", "abc")], Some("tokens=abc&search=token"), None);
+    }
+
+    #[test]
+    fn pages_are_counted_by_their_session_only() {
+        let cookie = HeaderValue::from_static("a=b; gable_session=abc; __Host-gable_session=def; c=gable_session");
+        let token = HeaderValue::from_static("token");
+        let headers =
+            HeaderMap::from_iter([(header::COOKIE, cookie), (HeaderName::from_static("private-token"), token)]);
+        let tokens = PresentedTokens::from_page_request(&headers);
+        assert_eq!(tokens.secrets().collect::<Vec<_>>(), [&b"abc"[..], b"def"]);
     }
 
     #[test]

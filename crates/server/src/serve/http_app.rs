@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{AccessLog, App, AppOptions, GitHandler, LimitOptions, WebhookSender};
 use axum::extract::Request;
-use forge::Forge;
+use forge::{Forge, rate_limiter::NetworkRateLimiter};
 use webhooks::Client;
 use wire::{Transfers, http::GitHttp};
 
@@ -26,10 +26,11 @@ pub(super) fn create(
         body_limit: config.max_body_size,
         upload_limit: config.max_upload_size,
         artifact_limit: config.max_artifact_size,
-        sign_ins_per_minute: config.sign_ins_per_minute,
+        sign_in_limiter: Arc::new(NetworkRateLimiter::per_minute(config.sign_ins_per_minute)),
         limit_options: limit_options(config),
         ssh_port,
         git: Some(git_handler(GitHttp::new(transfers.clone(), config.sign_ins_per_minute))),
+        pages: None,
         webhook_sender: Some(webhook_sender(webhook_client.clone())),
         access_log,
     })
