@@ -2,6 +2,7 @@
 //!
 //! `GABLE_TEST_DATABASE=postgres://…` runs the same tests on PostgreSQL, each in its own database.
 
+pub mod browser;
 pub mod bulk;
 mod clock;
 mod database;
@@ -25,7 +26,7 @@ use std::{
     sync::Arc,
 };
 
-use api::{App, AppOptions, Dialect, HttpService, LimitOptions, WebhookSender};
+use api::{App, AppOptions, Dialect, HttpService, LimitOptions, PageHandler, WebhookSender};
 use axum::{
     Router,
     body::Body,
@@ -46,6 +47,7 @@ use model::{
     users::{NewUser, UserChanges},
 };
 use serde_json::Value;
+use web::Pages;
 use webhooks::{JsonPayloadRenderer, TimeFormat};
 
 pub use clock::TestClock;
@@ -200,6 +202,8 @@ impl TestForgeBuilder {
             instance_key: resources.instance_key.clone(),
         };
         let forge = on_own_thread(|| Forge::start(options).expect("a forge starts"));
+        let sign_in_limiter = Arc::new(NetworkRateLimiter::per_minute(self.sign_ins_per_minute));
+        let pages = Pages::new(forge.clone(), Arc::clone(&sign_in_limiter));
         let app = App::new(AppOptions {
             forge: forge.clone(),
             dialect: self.dialect,
@@ -207,11 +211,11 @@ impl TestForgeBuilder {
             body_limit: self.body_limit,
             upload_limit: self.upload_limit,
             artifact_limit: self.artifact_limit,
-            sign_in_limiter: Arc::new(NetworkRateLimiter::per_minute(self.sign_ins_per_minute)),
+            sign_in_limiter,
             limit_options: self.limit_options,
             ssh_port: Some(22),
             git: None,
-            pages: None,
+            pages: Some(page_handler(pages)),
             webhook_sender: self.webhook_sender,
             access_log: Arc::new(|_| {}),
         });
@@ -411,6 +415,17 @@ impl TestForge {
             .await;
         let (id, secret) = created.expect("a user");
         TestClient { service: self.service.clone(), id, token: Some(secret.reveal().to_owned()) }
+    }
+}
+
+fn page_handler(pages: Pages) -> PageHandler {
+    let error_pages = pages.clone();
+    PageHandler {
+        serve: Arc::new(move |request, origin| {
+            let pages = pages.clone();
+            Box::pin(async move { pages.serve(request, origin).await })
+        }),
+        error_page: Arc::new(move |status, request_id| error_pages.error_page(status, request_id)),
     }
 }
 

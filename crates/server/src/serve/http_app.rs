@@ -1,10 +1,11 @@
-//! The HTTP application: the REST API, git over HTTP and test webhooks.
+//! The HTTP application: the REST API, the web interface, git over HTTP and test webhooks.
 
 use std::sync::Arc;
 
-use api::{AccessLog, App, AppOptions, GitHandler, LimitOptions, WebhookSender};
+use api::{AccessLog, App, AppOptions, GitHandler, LimitOptions, PageHandler, WebhookSender};
 use axum::extract::Request;
 use forge::{Forge, rate_limiter::NetworkRateLimiter};
+use web::Pages;
 use webhooks::Client;
 use wire::{Transfers, http::GitHttp};
 
@@ -19,6 +20,8 @@ pub(super) fn create(
     ssh_port: Option<u16>,
     access_log: AccessLog,
 ) -> App {
+    let sign_in_limiter = Arc::new(NetworkRateLimiter::per_minute(config.sign_ins_per_minute));
+    let pages = Pages::new(forge.clone(), Arc::clone(&sign_in_limiter));
     App::new(AppOptions {
         forge: forge.clone(),
         dialect: config.dialect,
@@ -26,11 +29,11 @@ pub(super) fn create(
         body_limit: config.max_body_size,
         upload_limit: config.max_upload_size,
         artifact_limit: config.max_artifact_size,
-        sign_in_limiter: Arc::new(NetworkRateLimiter::per_minute(config.sign_ins_per_minute)),
+        sign_in_limiter,
         limit_options: limit_options(config),
         ssh_port,
         git: Some(git_handler(GitHttp::new(transfers.clone(), config.sign_ins_per_minute))),
-        pages: None,
+        pages: Some(page_handler(pages)),
         webhook_sender: Some(webhook_sender(webhook_client.clone())),
         access_log,
     })
@@ -57,6 +60,18 @@ fn git_handler(git: GitHttp) -> GitHandler {
         let git = Arc::clone(&git);
         Ok(Box::pin(async move { git.handle(request).await }))
     })
+}
+
+/// Returns the handler of the web interface.
+fn page_handler(pages: Pages) -> PageHandler {
+    let error_pages = pages.clone();
+    PageHandler {
+        serve: Arc::new(move |request, origin| {
+            let pages = pages.clone();
+            Box::pin(async move { pages.serve(request, origin).await })
+        }),
+        error_page: Arc::new(move |status, request_id| error_pages.error_page(status, request_id)),
+    }
 }
 
 /// Returns the function that sends a test webhook.

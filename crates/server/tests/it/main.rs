@@ -11,4 +11,5 @@ mod projects;
 mod repository;
 mod support;
 mod tracker;
+mod web;
 mod webhooks;

@@ -758,7 +758,10 @@ fn the_defaults_are_safe() {
     // Users cannot register themselves.
     let eve = json!({ "username": "eve", "name": "Eve", "email": "eve@example.org", "password": "eve eve eve" });
     assert_eq!(stranger.post("/api/v3/users", &eve).to_string(), r#"401 {"message":"401 Unauthorized"}"#);
-    for path in ["/users", "/users/sign_up", "/api/v3/register", "/api/v3/registration", "/api/v3/sign_up"] {
+    for path in ["/users", "/users/sign_up"] {
+        assert_eq!(stranger.post(path, &eve).status, 405, "{path}");
+    }
+    for path in ["/api/v3/register", "/api/v3/registration", "/api/v3/sign_up"] {
         assert_eq!(stranger.post(path, &eve).to_string(), r#"404 {"error":"404 Not Found"}"#, "{path}");
     }
     // The generated token expires.

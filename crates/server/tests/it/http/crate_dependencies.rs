@@ -12,11 +12,12 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("git", &["model"]),
     ("forge", &["ci", "files", "git", "model", "store"]),
     ("api", &["ci", "forge", "model"]),
+    ("web", &["forge", "model"]),
     ("wire", &["files", "forge", "model"]),
     ("webhooks", &["forge", "model", "tls"]),
     // The globs of artifacts and caches are those of `changes` and `exists`.
     ("runner", &["ci", "tls"]),
-    ("server", &["api", "files", "forge", "git", "model", "runner", "store", "tls", "webhooks", "wire"]),
+    ("server", &["api", "files", "forge", "git", "model", "runner", "store", "tls", "web", "webhooks", "wire"]),
 ];
 
 /// Packages that a crate must not depend on, not even indirectly.
@@ -28,6 +29,7 @@ const FORBIDDEN_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("git", &["axum", "diesel", "hyper", "serde_json", "tokio"]),
     ("forge", &["axum", "hyper", "tower-http"]),
     ("runner", &["axum", "diesel"]),
+    ("web", &["schemars"]),
 ];
 
 fn crates_dir() -> std::path::PathBuf {
@@ -86,6 +88,9 @@ fn sources_stay_within_their_layer() {
         ("forge", "serde"),
         ("api", "store::"),
         ("api", "std::thread"),
+        ("web", "store::"),
+        ("web", "git::"),
+        ("web", "std::thread"),
         ("model", "serde"),
         ("ci", "std::fs"),
         ("ci", "std::net"),
@@ -113,8 +118,9 @@ fn sources_stay_within_their_layer() {
 fn no_program_is_started_but_git() {
     let git_process = fs::read_to_string(crates_dir().join("git/src/git_process.rs")).expect("a source");
     assert!(git_process.contains(r#"map(|folder| folder.join("git"))"#), "git is not found in git_process.rs");
-    for name in ["model", "tls", "store", "files", "ci", "git", "forge", "api", "wire", "webhooks", "runner", "server"]
-    {
+    let crates =
+        ["model", "tls", "store", "files", "ci", "git", "forge", "api", "web", "wire", "webhooks", "runner", "server"];
+    for name in crates {
         let allowed_programs: &[&str] = match name {
             "runner" => &["supervisor", "program", "\"unshare\"", "\"slirp4netns\""],
             "git" => &["git_path("],

@@ -1,0 +1,86 @@
+//! The access table of pages: the status of every route of the web interface for every kind of visitor.
+
+use std::fmt::Write as _;
+
+use axum::http::Method;
+use insta::assert_snapshot;
+use model::ProjectId;
+use serde_json::json;
+use testkit::{LocalRepository, TestForge, browser::Browser};
+
+const VISITORS: [&str; 9] =
+    ["anonymous", "ended", "external", "user", "guest", "reporter", "developer", "owner", "admin"];
+
+/// Creates a project `owner/x` and a group `acme` with this visibility, and returns the visitors of their pages.
+async fn visitors(forge: &TestForge, visibility: i32) -> Vec<Browser> {
+    forge.admin().await;
+    let owner = forge.user("owner").await;
+    let project = json!({ "name": "x", "visibility_level": visibility });
+    assert_eq!(owner.make("/projects", project).await, 1);
+    let group = owner.make("/groups", json!({ "name": "acme", "path": "acme", "visibility_level": visibility })).await;
+    let local = LocalRepository::new();
+    local.commit_file("README.md", "# x\n");
+    forge.push_all(&owner, ProjectId::new(1), &local).await;
+    forge.external("external").await;
+    forge.user("user").await;
+    for (name, level) in [("guest", 10), ("reporter", 20), ("developer", 30)] {
+        let member = json!({ "user_id": forge.user(name).await.id.get(), "access_level": level });
+        owner.make("/projects/1/members", member.clone()).await;
+        owner.make(&format!("/groups/{group}/members"), member).await;
+    }
+    let ended = forge.user("ended").await;
+    let mut visitors = Vec::new();
+    for name in VISITORS {
+        visitors.push(match name {
+            "anonymous" => forge.browser(),
+            "admin" => forge.signed_in_browser("root").await,
+            name => forge.signed_in_browser(name).await,
+        });
+    }
+    forge.in_transaction(|db| store::web_sessions::delete_all_of(db, ended.id).expect("deleted"));
+    visitors
+}
+
+/// Replaces the variable parts of a pattern by those of an existing page.
+fn fill(pattern: &str, stylesheet: &str) -> String {
+    let location = match pattern {
+        "/assets/{location}" => return stylesheet.to_owned(),
+        pattern if pattern.contains("/blob/") || pattern.contains("/raw/") => "master/README.md",
+        pattern if pattern.contains("/compare/") => "master...master",
+        _ => "master",
+    };
+    pattern
+        .replace("{project}", "owner/x")
+        .replace("{namespace}", "owner")
+        .replace("{group}", "acme")
+        .replace("{location}", location)
+}
+
+async fn table(visibility: i32) -> String {
+    let forge = TestForge::start().await;
+    let visitors = visitors(&forge, visibility).await;
+    let explore = visitors[0].get("/explore").await.text;
+    let stylesheet = explore.split('"').find(|part| part.ends_with(".css")).expect("a stylesheet").to_owned();
+    let mut table = format!("{:<40}", "");
+    for name in VISITORS {
+        let _ = write!(table, " {name:>9}");
+    }
+    for route in web::routes::ROUTES {
+        let _ = write!(table, "\n{:<5}{:<35}", route.method, route.pattern);
+        for visitor in &visitors {
+            let method: Method = route.method.parse().expect("a method");
+            // Without the token of a form, no request changes anything.
+            let page = visitor.send(method, &fill(route.pattern, &stylesheet), &[], "").await;
+            let _ = write!(table, " {:>9}", page.code());
+        }
+    }
+    table
+}
+
+/// No page may be open unintentionally. A new route fails this test until its row is reviewed.
+#[tokio::test]
+async fn the_access_table_of_pages() {
+    assert_snapshot!("pages_of_a_private_project", table(0).await);
+    assert_snapshot!("pages_of_an_internal_project", table(10).await);
+    assert_snapshot!("pages_of_a_public_project", table(20).await);
+}

@@ -1,0 +1,8 @@
+//! The web interface, as a browser without JavaScript uses it.
+
+mod code_pages;
+mod error_pages;
+mod hostile_content;
+mod page_sizes;
+mod project_lists;
+mod sign_in;

@@ -1,0 +1,4 @@
+//! Pages of users: sign-in and dashboard.
+
+pub(crate) mod dashboard;
+pub(crate) mod sign_in;

@@ -1,0 +1,123 @@
+//! The context of a request for a page: the visitor, the variable parts of the path, and the use cases.
+
+use axum::http::{HeaderMap, Method, Uri, header, request::Parts};
+use forge::{BlockingContext, Caller, Forge, ProjectRef, ReadTx, Result, WriteTx, caller::RequestOrigin, web_sessions};
+use model::{Time, tokens::Secret};
+
+use crate::{Pages, forms::Fields, routes::PathParams};
+
+/// A request for a page.
+#[derive(Clone)]
+pub(crate) struct PageCx {
+    pub(crate) pages: Pages,
+    pub(crate) origin: RequestOrigin,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) params: PathParams,
+}
+
+/// The visitor of a page.
+#[derive(Clone, Debug)]
+pub(crate) struct Viewer {
+    /// The signed-in user.
+    pub(crate) user: Option<ViewerUser>,
+    /// The time of the request.
+    pub(crate) now: Time,
+}
+
+/// A signed-in user.
+#[derive(Clone, Debug)]
+pub(crate) struct ViewerUser {
+    pub(crate) username: String,
+    pub(crate) name: String,
+}
+
+impl Viewer {
+    fn of(tx: &ReadTx<'_>) -> Self {
+        let user = tx.actor().user();
+        let user = user.map(|user| ViewerUser { username: user.username.clone(), name: user.name.clone() });
+        Self { user, now: tx.now() }
+    }
+}
+
+impl PageCx {
+    pub(crate) fn new(pages: Pages, origin: RequestOrigin, parts: Parts, params: PathParams) -> Self {
+        Self { pages, origin, method: parts.method, uri: parts.uri, headers: parts.headers, params }
+    }
+
+    pub(crate) fn forge(&self) -> &Forge {
+        &self.pages.0.forge
+    }
+
+    /// Returns the secret of the session in the cookie. Tokens of the API are ignored.
+    pub(crate) fn session(&self) -> Option<Secret> {
+        let name = if self.origin.is_secure { web_sessions::SECURE_COOKIE } else { web_sessions::COOKIE };
+        self.cookie(name).map(|value| Secret::new(value.to_owned()))
+    }
+
+    /// Returns the value of a cookie.
+    pub(crate) fn cookie(&self, name: &str) -> Option<&str> {
+        let texts = self.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        pairs.find(|(found, value)| *found == name && !value.is_empty()).map(|(_, value)| value)
+    }
+
+    /// Returns the caller with the credentials of the session.
+    pub(crate) fn caller(&self) -> Caller {
+        let caller = self.session().map_or_else(Caller::anonymous, |secret| Caller::with_web_session(secret.reveal()));
+        caller.with_log_identity(self.origin.log_identity.clone())
+    }
+
+    /// Returns the project in the path.
+    pub(crate) fn project(&self) -> ProjectRef {
+        ProjectRef::Path(self.params.subject.clone())
+    }
+
+    /// Returns the parameters in the query.
+    pub(crate) fn query(&self) -> Fields {
+        Fields::parse(self.uri.query().unwrap_or_default())
+    }
+
+    /// Reads who visits the page, and nothing else.
+    pub(crate) async fn viewer(&self) -> Result<Viewer> {
+        self.forge().read_inline(self.caller(), |tx| Ok(Viewer::of(tx))).await
+    }
+
+    /// Runs a use case that reads, on a reader thread.
+    pub(crate) async fn read<T, F>(&self, mut f: F) -> Result<(Viewer, T)>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
+    {
+        self.forge()
+            .read(self.caller(), move |tx| {
+                let viewer = Viewer::of(tx);
+                Ok((viewer, f(tx)?))
+            })
+            .await
+    }
+
+    /// Runs a use case that writes, in a transaction that is durable when this returns.
+    pub(crate) async fn write<T, F>(&self, f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
+    {
+        self.forge().write(self.caller(), f).await
+    }
+
+    /// Runs a use case that takes long, or renders text whose length visitors do not know, on a blocking thread.
+    pub(crate) async fn run_blocking<T, F>(&self, mut f: F) -> Result<(Viewer, T)>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut BlockingContext<'_>) -> Result<T> + Send + 'static,
+    {
+        self.forge()
+            .run_blocking(self.caller(), move |cx| {
+                let viewer = cx.read(|tx| Ok(Viewer::of(tx)))?;
+                Ok((viewer, f(cx)?))
+            })
+            .await
+    }
+}

@@ -1,0 +1,66 @@
+//! Fields of forms and queries.
+
+use axum::body::Body;
+use http_body_util::{BodyExt as _, Limited};
+use percent_encoding::percent_decode_str;
+
+use crate::error::PageError;
+use axum::http::StatusCode;
+
+/// The maximum size of a submitted form, in bytes.
+const MAX_FORM_BYTES: usize = 1 << 20;
+/// The maximum number of fields.
+const MAX_FIELDS: usize = 200;
+
+/// Decoded names and values, in their order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// Parses a query or the body of a form. Invalid UTF-8 is replaced.
+    pub(crate) fn parse(text: &str) -> Self {
+        let decode = |text: &str| {
+            let text = text.replace('+', " ");
+            percent_decode_str(&text).decode_utf8_lossy().into_owned()
+        };
+        let pairs = text.split('&').filter(|pair| !pair.is_empty()).take(MAX_FIELDS);
+        Self(
+            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(n, v)| (decode(n), decode(v))).collect(),
+        )
+    }
+
+    /// Reads the body of a form.
+    pub(crate) async fn read(body: Body) -> Result<Self, PageError> {
+        let body = Limited::new(body, MAX_FORM_BYTES).collect().await;
+        let body = body.map_err(|_| PageError::Status(StatusCode::PAYLOAD_TOO_LARGE))?.to_bytes();
+        Ok(Self::parse(&String::from_utf8_lossy(&body)))
+    }
+
+    /// Returns the value of a field; empty if it is missing.
+    pub(crate) fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.as_str())
+    }
+
+    /// Returns all fields except one.
+    pub(crate) fn without<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let pairs = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        pairs.filter(move |(found, _)| *found != name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_decoded() {
+        let fields = Fields::parse("search=a+b%26c&page=2&empty=&flag&search=second");
+        assert_eq!(fields.get("search"), "a b&c");
+        assert_eq!(
+            (fields.get("page"), fields.get("empty"), fields.get("flag"), fields.get("none")),
+            ("2", "", "", "")
+        );
+        assert_eq!(Fields::parse("x=%ff").get("x"), "\u{fffd}");
+        assert_eq!(fields.without("search").map(|(name, _)| name).collect::<Vec<_>>(), ["page", "empty", "flag"]);
+    }
+}

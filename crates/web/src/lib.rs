@@ -1,0 +1,76 @@
+//! The web interface: pages rendered on the server, over the same use cases as the API. Every page works without JavaScript.
+
+mod accounts;
+mod assets;
+mod context;
+mod error;
+mod form_tokens;
+mod forms;
+mod layout;
+mod links;
+mod paging;
+mod projects;
+mod repository;
+mod response;
+pub mod routes;
+mod text;
+mod times;
+
+use std::sync::Arc;
+
+use axum::{
+    extract::Request,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
+use forge::{Forge, caller::RequestOrigin, rate_limiter::NetworkRateLimiter};
+
+use context::PageCx;
+use error::PageError;
+use text::highlight::HighlightCache;
+
+/// Serves the pages; cheap to clone.
+#[derive(Clone)]
+pub struct Pages(Arc<Shared>);
+
+/// The state that all pages share.
+struct Shared {
+    forge: Forge,
+    sign_in_limiter: Arc<NetworkRateLimiter>,
+    highlight_cache: HighlightCache,
+}
+
+impl Pages {
+    /// Creates the pages; `sign_in_limiter` is shared with the API.
+    pub fn new(forge: Forge, sign_in_limiter: Arc<NetworkRateLimiter>) -> Self {
+        Self(Arc::new(Shared { forge, sign_in_limiter, highlight_cache: HighlightCache::default() }))
+    }
+
+    /// Handles a request.
+    pub async fn serve(&self, request: Request, origin: RequestOrigin) -> Response {
+        let (parts, body) = request.into_parts();
+        let compression = response::Compression::accepted_by(&parts.headers);
+        let response = match routes::find(&parts.method, parts.uri.path()) {
+            Ok(found) => {
+                (origin.record_route)(found.route.pattern);
+                let cx = PageCx::new(self.clone(), origin, parts, found.params);
+                let result = routes::dispatch(found.route.page, cx.clone(), body).await;
+                match result {
+                    Ok(response) => response,
+                    Err(error) => error.into_page(&cx).await,
+                }
+            }
+            Err(error) => {
+                (origin.record_route)("page");
+                let cx = PageCx::new(self.clone(), origin, parts, routes::PathParams::default());
+                PageError::from(error).into_page(&cx).await
+            }
+        };
+        compression.apply(response).await
+    }
+
+    /// Returns the page for an error outside the handler of a page.
+    pub fn error_page(&self, status: StatusCode, request_id: &str) -> Response {
+        error::render(status, None, request_id, None).into_response()
+    }
+}

@@ -1,0 +1,41 @@
+//! The branches of a project.
+
+use askama::Template;
+use forge::{
+    branches::Branch,
+    browse::{self, InProject},
+};
+
+use crate::{
+    context::PageCx,
+    error::PageResult,
+    layout::{Layout, ProjectHead, Tab},
+    paging::{self, Pager},
+    response, text,
+};
+
+const BRANCHES_PER_PAGE: i64 = 50;
+
+#[derive(Template)]
+#[template(path = "repository/branches.html")]
+struct BranchesTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    default: String,
+    branches: Vec<Branch>,
+    pager: Pager,
+}
+
+pub(crate) async fn show(cx: PageCx) -> PageResult {
+    let (project, query) = (cx.project(), cx.query());
+    let page = paging::requested(&query, BRANCHES_PER_PAGE);
+    let (viewer, found) = cx.read(move |tx| browse::branches(tx, &project, &page)).await?;
+    let InProject { project, value: (branches, default) } = found;
+    response::page(&BranchesTemplate {
+        layout: Layout::new(&cx, viewer, format!("Branches · {}", project.full_path())),
+        head: ProjectHead::new(&project, Tab::Branches, default.is_some()),
+        default: default.unwrap_or_default(),
+        pager: Pager::of(&cx.uri, &query, &branches),
+        branches: branches.items,
+    })
+}

@@ -1,0 +1,56 @@
+//! A commit with its differences.
+
+use askama::Template;
+use forge::browse::{self, CommitPage, InProject};
+use model::Commit;
+
+use crate::{
+    context::PageCx,
+    error::PageResult,
+    layout::{Layout, ProjectHead, Tab},
+    response,
+    text::{self, diff::Diff},
+};
+
+#[derive(Template)]
+#[template(path = "repository/commit.html")]
+struct CommitTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    commit: Commit,
+    /// The message without its first line.
+    body: String,
+    additions: usize,
+    deletions: usize,
+    /// Whether files are missing because there are too many.
+    is_truncated: bool,
+    diff: Diff,
+    /// The revision of links to files.
+    revision: String,
+}
+
+pub(crate) async fn show(cx: PageCx) -> PageResult {
+    let (project, name) = (cx.project(), cx.params.location.clone());
+    let (viewer, (project, commit, stats, diff)) = cx
+        .run_blocking(move |cx| {
+            let InProject { project, value } = browse::commit(cx, &project, &name)?;
+            let CommitPage { commit, stats, diffs } = value;
+            Ok((project, commit, stats, Diff::new(diffs)))
+        })
+        .await?;
+    let message = commit.message.trim_start();
+    let body = message.split_once('\n').map_or("", |(_, body)| body).trim().to_owned();
+    let title = format!("{} · {} · {}", commit.title(), commit.short_id(), project.full_path());
+    response::page(&CommitTemplate {
+        layout: Layout::new(&cx, viewer, title),
+        head: ProjectHead::new(&project, Tab::Commits, true),
+        body,
+        additions: stats.additions,
+        deletions: stats.deletions,
+        is_truncated: diff.additions + diff.deletions < stats.additions + stats.deletions
+            && diff.files.iter().all(|file| file.omitted.is_none()),
+        revision: commit.id.to_string(),
+        commit,
+        diff,
+    })
+}

@@ -1,0 +1,62 @@
+//! The history of a revision or a path.
+
+use askama::Template;
+use forge::browse::{self, History, HomeCode, InProject};
+use model::{Commit, Page};
+
+use super::folder::{Breadcrumb, breadcrumbs};
+use crate::{
+    context::PageCx,
+    error::{PageError, PageResult},
+    layout::{Layout, ProjectHead, Tab},
+    links::ProjectLinks,
+    paging::{self, Pager},
+    response, text,
+};
+
+const COMMITS_PER_PAGE: i64 = 40;
+
+#[derive(Template)]
+#[template(path = "repository/commits.html")]
+struct CommitsTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    revision: String,
+    path: String,
+    breadcrumbs: Vec<Breadcrumb>,
+    commits: Vec<Commit>,
+    pager: Pager,
+}
+
+/// Leads to the history of the default branch.
+pub(crate) async fn redirect(cx: PageCx) -> PageResult {
+    let project = cx.project();
+    let first_entry = forge::Unvalidated::valid(Page { number: 1, size: 1 });
+    let (_, home) = cx.read(move |tx| browse::home(tx, &project, &first_entry)).await?;
+    let links = ProjectLinks::new(&cx.params.subject);
+    match home.code {
+        HomeCode::Root(folder) => Ok(response::redirect(&links.commits(&folder.revision.name, ""))),
+        HomeCode::Empty => Ok(response::redirect(links.home())),
+        HomeCode::Hidden => Err(PageError::Forge(forge::Error::Forbidden(None))),
+    }
+}
+
+pub(crate) async fn show(cx: PageCx) -> PageResult {
+    let query = cx.query();
+    let page = paging::requested(&query, COMMITS_PER_PAGE);
+    let location = cx.params.location.clone();
+    let history = browse::history(cx.forge(), cx.caller(), cx.project(), location, page).await?;
+    let InProject { project, value: History { revision, path, commits, page, has_more } } = history;
+    let viewer = cx.viewer().await?;
+    let links = ProjectLinks::new(&project.full_path());
+    let what = if path.is_empty() { revision.name.clone() } else { format!("{path} · {}", revision.name) };
+    response::page(&CommitsTemplate {
+        layout: Layout::new(&cx, viewer, format!("Commits · {what} · {}", project.full_path())),
+        head: ProjectHead::new(&project, Tab::Commits, true),
+        breadcrumbs: breadcrumbs(&links, &project.path, &revision.name, &path),
+        pager: Pager::new(&cx.uri, &query, page, has_more, String::new()),
+        revision: revision.name,
+        path,
+        commits,
+    })
+}

@@ -1,0 +1,95 @@
+//! Comparisons of two revisions.
+
+use askama::Template;
+use axum::http::StatusCode;
+use forge::browse::{self, ComparePage, InProject};
+use model::Commit;
+
+use crate::{
+    context::PageCx,
+    error::PageResult,
+    layout::{Layout, ProjectHead, Tab},
+    links::ProjectLinks,
+    response,
+    text::{self, diff::Diff},
+};
+
+/// The maximum number of branches and tags that the form suggests.
+const MAX_NAMES: usize = 500;
+/// The maximum number of commits that are listed.
+const MAX_COMMITS: usize = 100;
+
+#[derive(Template)]
+#[template(path = "repository/compare.html")]
+struct CompareTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    from: String,
+    to: String,
+    names: Vec<String>,
+    error: Option<&'static str>,
+    result: Option<ComparisonView>,
+}
+
+struct ComparisonView {
+    is_same: bool,
+    /// The newest commits, newest first.
+    commits: Vec<Commit>,
+    commit_count: usize,
+    is_truncated: bool,
+    diff: Diff,
+    /// The revision of links to files.
+    revision: String,
+}
+
+/// Shows the form, or leads to the comparison that it asks for.
+pub(crate) async fn form(cx: PageCx) -> PageResult {
+    let query = cx.query();
+    let (from, to) = (query.get("from").trim(), query.get("to").trim());
+    if !from.is_empty() && !to.is_empty() {
+        return Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).compare(from, to)));
+    }
+    render(cx, None).await
+}
+
+/// Shows the comparison `from...to`.
+pub(crate) async fn show(cx: PageCx) -> PageResult {
+    let location = cx.params.location.clone();
+    let range = location.split_once("...").or_else(|| location.split_once(".."));
+    let range = range.map(|(from, to)| (from.to_owned(), to.to_owned()));
+    let Some(range) = range else { return Err(StatusCode::NOT_FOUND.into()) };
+    render(cx, Some(range)).await
+}
+
+async fn render(cx: PageCx, range: Option<(String, String)>) -> PageResult {
+    let (project, is_requested) = (cx.project(), range.is_some());
+    let (viewer, (project, from, to, names, result)) = cx
+        .run_blocking(move |cx| {
+            let InProject { project, value } = browse::compare(cx, &project, range.as_ref(), MAX_NAMES)?;
+            let ComparePage { from, to, comparison, names } = value;
+            let revision = to.clone();
+            let result = comparison.map(|comparison| ComparisonView {
+                is_same: comparison.same,
+                commit_count: comparison.commits.len(),
+                commits: comparison.commits.into_iter().rev().take(MAX_COMMITS).collect(),
+                is_truncated: comparison.is_truncated,
+                diff: Diff::new(comparison.diffs),
+                revision,
+            });
+            Ok((project, from, to, names, result))
+        })
+        .await?;
+    let error = (is_requested && result.is_none()).then_some("There is no such branch, tag or commit.");
+    let status = if error.is_some() { StatusCode::NOT_FOUND } else { StatusCode::OK };
+    let title = if is_requested { format!("{from}...{to}") } else { "Compare".to_owned() };
+    let template = CompareTemplate {
+        layout: Layout::new(&cx, viewer, format!("{title} · {}", project.full_path())),
+        head: ProjectHead::new(&project, Tab::Compare, true),
+        from,
+        to,
+        names,
+        error,
+        result,
+    };
+    response::page_with_status(status, &template)
+}

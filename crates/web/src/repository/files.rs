@@ -1,0 +1,234 @@
+//! Folders and files of a revision.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::response::Response;
+use forge::{
+    Caller,
+    browse::{self, File, FolderOrFile, InProject, Revision},
+};
+use model::{Oid, Project};
+
+use super::folder::{self, Breadcrumb, ENTRIES_PER_PAGE, FolderView, SYMBOLIC_LINK};
+use crate::{
+    context::PageCx,
+    error::PageResult,
+    layout::{Layout, ProjectHead, Tab},
+    links::ProjectLinks,
+    paging, response,
+    routes::Page,
+    text::{
+        self, Markup,
+        highlight::{HighlightCache, Lines, MAX_BYTES, MAX_LINES},
+        markdown::{self, Source},
+    },
+};
+
+/// Extensions of images that browsers show, with a page that contains nothing else.
+const IMAGE_EXTENSIONS: [&str; 7] = ["png", "jpg", "jpeg", "gif", "webp", "avif", "ico"];
+
+#[derive(Template)]
+#[template(path = "repository/tree.html")]
+struct TreeTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    folder: FolderView,
+}
+
+#[derive(Template)]
+#[template(path = "repository/blob.html")]
+struct BlobTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    file: FileView,
+}
+
+struct FileView {
+    revision: Revision,
+    name: String,
+    breadcrumbs: Vec<Breadcrumb>,
+    size: String,
+    note: Option<&'static str>,
+    raw_url: String,
+    history_url: String,
+    /// The other way to show a Markdown file: the source, or the rendered text.
+    other_view: Option<(&'static str, String)>,
+    content: FileContent,
+    /// The blob and its text, if not all of it was highlighted in time.
+    unfinished: Option<(Oid, String)>,
+}
+
+enum FileContent {
+    Lines(Arc<Lines>),
+    Rendered(Markup),
+    Image,
+    /// Why the content is not shown.
+    Omitted(&'static str),
+}
+
+enum View {
+    Folder(Box<FolderView>),
+    File(Box<FileView>),
+    /// The page of the other kind.
+    Moved(String),
+}
+
+/// Leads to the home page of the project, which shows the default branch.
+pub(crate) fn redirect_to_home(cx: &PageCx) -> Response {
+    response::redirect(ProjectLinks::new(&cx.params.subject).home())
+}
+
+/// Shows a folder or a file. A folder that is requested as a file leads to the page of the folder, and the other way round.
+pub(crate) async fn show(cx: PageCx, requested: Page) -> PageResult {
+    let (project, location, query) = (cx.project(), cx.params.location.clone(), cx.query());
+    let page = paging::requested(&query, ENTRIES_PER_PAGE);
+    let is_plain = query.get("plain") == "1";
+    let (uri, pages) = (cx.uri.clone(), cx.pages.clone());
+    let (viewer, (project, view)) = cx
+        .run_blocking(move |cx| {
+            let InProject { project, value } = cx.read(|tx| browse::entry(tx, &project, &location, &page))?;
+            let links = ProjectLinks::new(&project.full_path());
+            let view = match value {
+                FolderOrFile::Folder(folder) if requested == Page::Blob => {
+                    View::Moved(links.tree(&folder.revision.name, &folder.path))
+                }
+                FolderOrFile::File(file) if requested == Page::Tree => {
+                    View::Moved(links.blob(&file.revision.name, &file.entry.path))
+                }
+                FolderOrFile::Folder(folder) => View::Folder(Box::new(FolderView::new(&project, *folder, &uri))),
+                FolderOrFile::File(file) => {
+                    View::File(Box::new(FileView::new(&project, *file, is_plain, &pages.0.highlight_cache)))
+                }
+            };
+            Ok((project, view))
+        })
+        .await?;
+    let head = ProjectHead::new(&project, Tab::Code, true);
+    match view {
+        View::Moved(url) => Ok(response::redirect(&url)),
+        View::Folder(folder) => {
+            let path = folder.breadcrumbs.iter().skip(1).map(|part| part.name.as_str()).collect::<Vec<_>>().join("/");
+            let title = title(&path, &folder.revision, &project);
+            response::page(&TreeTemplate { layout: Layout::new(&cx, viewer, title), head, folder: *folder })
+        }
+        View::File(file) => {
+            let title = title(&file.name, &file.revision, &project);
+            if let Some((id, text)) = file.unfinished.clone() {
+                highlight_later(&cx, id, file.name.clone(), text);
+            }
+            response::page(&BlobTemplate { layout: Layout::new(&cx, viewer, title), head, file: *file })
+        }
+    }
+}
+
+/// Highlights a file after the response, so that the next visitor sees all of it in colours.
+fn highlight_later(cx: &PageCx, id: Oid, name: String, text: String) {
+    let pages = cx.pages.clone();
+    tokio::spawn(async move {
+        let forge = pages.0.forge.clone();
+        let highlighting = forge.run_blocking(Caller::anonymous(), move |_| {
+            pages.0.highlight_cache.highlight_later(id, &name, &text);
+            Ok(())
+        });
+        // If the server is busy, the next visitor sees the file as this one did.
+        let _ = highlighting.await;
+    });
+}
+
+fn title(path: &str, revision: &Revision, project: &Project) -> String {
+    match path {
+        "" => format!("{} · {}", revision.name, project.full_path()),
+        path => format!("{path} · {} · {}", revision.name, project.full_path()),
+    }
+}
+
+impl FileView {
+    fn new(project: &Project, file: File, is_plain: bool, cache: &HighlightCache) -> Self {
+        let links = ProjectLinks::new(&project.full_path());
+        let (revision, path) = (file.revision.name.clone(), file.entry.path.clone());
+        let content = FileContent::new(&links, &file, is_plain, cache);
+        let unfinished = match &content {
+            FileContent::Lines(lines) if !lines.is_complete => file.content.as_deref().and_then(text::decode),
+            _ => None,
+        };
+        let blob_url = links.blob(&revision, &path);
+        let other_view = match content {
+            FileContent::Rendered(_) => Some(("Source", format!("{blob_url}?plain=1"))),
+            FileContent::Lines(_) if markdown::is_markdown(&path) => Some(("Rendered", blob_url)),
+            _ => None,
+        };
+        let note = match file.entry.mode {
+            SYMBOLIC_LINK => Some("symbolic link"),
+            0o100_755 => Some("executable"),
+            _ => None,
+        };
+        Self {
+            name: file.entry.name.clone(),
+            breadcrumbs: folder::breadcrumbs(&links, &project.path, &revision, &path),
+            size: human_size(file.size),
+            note,
+            raw_url: links.raw(&revision, &path),
+            history_url: links.commits(&revision, &path),
+            other_view,
+            unfinished: unfinished.map(|text| (file.entry.id, text)),
+            content,
+            revision: file.revision,
+        }
+    }
+}
+
+impl FileContent {
+    fn new(links: &ProjectLinks, file: &File, is_plain: bool, cache: &HighlightCache) -> Self {
+        let path = &file.entry.path;
+        let extension = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+        if IMAGE_EXTENSIONS.contains(&extension.as_str()) {
+            return Self::Image;
+        }
+        let too_large = Self::Omitted("This file is too large to be shown here.");
+        let Some(bytes) = file.content.as_deref().filter(|bytes| bytes.len() <= MAX_BYTES) else { return too_large };
+        let Some(text) = text::decode(bytes) else { return Self::Omitted("This is a binary file.") };
+        if text.is_empty() {
+            return Self::Omitted("This file is empty.");
+        }
+        if text.lines().count() > MAX_LINES {
+            return too_large;
+        }
+        if markdown::is_markdown(path) && !is_plain && file.entry.mode != SYMBOLIC_LINK {
+            let revision = file.revision.name.clone();
+            let source = Source { links: links.clone(), revision, path: path.clone() };
+            return Self::Rendered(markdown::render(&text, &source));
+        }
+        Self::Lines(cache.highlight(file.entry.id, path, &text))
+    }
+}
+
+/// Formats a size in the unit that leaves at most four digits.
+fn human_size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
+    if bytes < 1024 {
+        return if bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
+    }
+    let (mut tenths, mut unit) = (bytes.saturating_mul(10) / 1024, 0);
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths /= 1024;
+        unit += 1;
+    }
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_readable() {
+        let check = |bytes, expected: &str| assert_eq!(human_size(bytes), expected, "{bytes}");
+        check(0, "0 bytes");
+        check(1, "1 byte");
+        check(1023, "1023 bytes");
+        check(1536, "1.5 KB");
+        check(5 << 20, "5.0 MB");
+        check(3 << 30, "3.0 GB");
+    }
+}

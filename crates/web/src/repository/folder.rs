@@ -1,0 +1,145 @@
+//! A folder as the home page of a project and the tree pages show it.
+
+use axum::http::Uri;
+use forge::browse::{Folder, RefCounts, Revision, TextFile};
+use model::{
+    Commit, Project,
+    objects::{EntryKind, TreeEntry},
+};
+
+use crate::{
+    forms::Fields,
+    links::ProjectLinks,
+    paging::Pager,
+    text::{
+        self, Markup,
+        markdown::{self, Source},
+        plain,
+    },
+};
+
+/// The number of entries on a page.
+pub(crate) const ENTRIES_PER_PAGE: i64 = 500;
+
+/// A folder with its entries and its README.
+pub(crate) struct FolderView {
+    pub(crate) revision: Revision,
+    pub(crate) breadcrumbs: Vec<Breadcrumb>,
+    pub(crate) parent_url: Option<String>,
+    pub(crate) entries: Vec<EntryView>,
+    pub(crate) pager: Pager,
+    pub(crate) commit: Commit,
+    pub(crate) commit_url: String,
+    pub(crate) history_url: String,
+    pub(crate) readme: Option<ReadmeView>,
+    pub(crate) ref_counts: RefCounts,
+}
+
+/// A part of the path of a folder or a file.
+pub(crate) struct Breadcrumb {
+    pub(crate) name: String,
+    /// `None` for the last part.
+    pub(crate) url: Option<String>,
+}
+
+/// An entry of a folder.
+pub(crate) struct EntryView {
+    pub(crate) name: String,
+    /// `None` for a submodule.
+    pub(crate) url: Option<String>,
+    pub(crate) kind: &'static str,
+}
+
+/// A rendered README.
+pub(crate) struct ReadmeView {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) html: Markup,
+}
+
+impl FolderView {
+    /// Creates the view and renders the README.
+    pub(crate) fn new(project: &Project, folder: Folder, uri: &Uri) -> Self {
+        let Folder { revision, path, entries, commit, readme, ref_counts } = folder;
+        let links = ProjectLinks::new(&project.full_path());
+        let query = Fields::parse(uri.query().unwrap_or_default());
+        let pager = Pager::of(uri, &query, &entries);
+        let parent = (!path.is_empty()).then(|| path.rsplit_once('/').map_or("", |(parent, _)| parent));
+        Self {
+            breadcrumbs: breadcrumbs(&links, &project.path, &revision.name, &path),
+            parent_url: parent.map(|parent| links.tree(&revision.name, parent)),
+            entries: entries.items.into_iter().map(|entry| EntryView::new(&links, &revision.name, entry)).collect(),
+            pager,
+            commit_url: links.commit(&commit.id.to_string()),
+            history_url: links.commits(&revision.name, &path),
+            commit,
+            readme: readme.and_then(|file| ReadmeView::new(&links, &revision.name, file)),
+            ref_counts,
+            revision,
+        }
+    }
+}
+
+impl EntryView {
+    fn new(links: &ProjectLinks, revision: &str, entry: TreeEntry) -> Self {
+        let (kind, url) = match entry.kind {
+            EntryKind::Tree => ("folder", Some(links.tree(revision, &entry.path))),
+            EntryKind::Blob if entry.mode == SYMBOLIC_LINK => ("link", Some(links.blob(revision, &entry.path))),
+            EntryKind::Blob => ("file", Some(links.blob(revision, &entry.path))),
+            EntryKind::Submodule => ("submodule", None),
+        };
+        Self { name: entry.name, url, kind }
+    }
+}
+
+/// The mode of a symbolic link.
+pub(crate) const SYMBOLIC_LINK: u16 = 0o120_000;
+
+impl ReadmeView {
+    fn new(links: &ProjectLinks, revision: &str, file: TextFile) -> Option<Self> {
+        let text = text::decode(&file.content)?;
+        let source = Source { links: links.clone(), revision: revision.to_owned(), path: file.path.clone() };
+        let html = if markdown::is_markdown(&file.path) {
+            markdown::render(&text, &source)
+        } else {
+            plain::preformatted(&text)
+        };
+        let name = file.path.rsplit('/').next().unwrap_or(&file.path).to_owned();
+        Some(Self { name, url: links.blob(revision, &file.path), html })
+    }
+}
+
+/// Returns the path of a folder or a file, from the root of the repository.
+pub(crate) fn breadcrumbs(links: &ProjectLinks, project: &str, revision: &str, path: &str) -> Vec<Breadcrumb> {
+    let mut parts = vec![Breadcrumb { name: project.to_owned(), url: Some(links.tree(revision, "")) }];
+    let mut end = 0;
+    for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+        end = path[end..].find(segment).map_or(path.len(), |at| end + at + segment.len());
+        parts.push(Breadcrumb { name: segment.to_owned(), url: Some(links.tree(revision, &path[..end])) });
+    }
+    if let Some(last) = parts.last_mut() {
+        last.url = None;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breadcrumbs_lead_to_the_folders_of_a_path() {
+        let links = ProjectLinks::new("ann/rocket");
+        let parts = breadcrumbs(&links, "rocket", "main", "src/src/a.rs");
+        let parts: Vec<_> = parts.iter().map(|part| (part.name.as_str(), part.url.as_deref())).collect();
+        assert_eq!(
+            parts,
+            [
+                ("rocket", Some("/ann/rocket/-/tree/main")),
+                ("src", Some("/ann/rocket/-/tree/main/src")),
+                ("src", Some("/ann/rocket/-/tree/main/src/src")),
+                ("a.rs", None),
+            ]
+        );
+    }
+}

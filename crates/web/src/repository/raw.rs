@@ -1,0 +1,68 @@
+//! Raw files, as plain text, an image or a download, and never as something that a browser executes.
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Method, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use forge::{
+    browse,
+    contents::{self, BlobContent},
+};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::{context::PageCx, error::PageResult, text};
+
+/// Characters that are not percent-encoded in an extended header value (RFC 8187).
+const EXTENDED_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'-').remove(b'+');
+
+pub(crate) async fn show(cx: PageCx) -> PageResult {
+    let (project, location) = (cx.project(), cx.params.location.clone());
+    let (_, file) = cx.read(move |tx| browse::raw(tx, &project, &location)).await?;
+    let name = cx.params.location.rsplit('/').next().unwrap_or_default().to_owned();
+    let etag = HeaderValue::from_str(&format!("\"{}\"", file.id)).unwrap_or(HeaderValue::from_static("\"\""));
+    let is_text = matches!(&file.content, BlobContent::Inline(bytes) if text::decode(bytes).is_some());
+    let content_type = match image_type(&name) {
+        Some(image) => image,
+        None if is_text => "text/plain; charset=utf-8",
+        None => "application/octet-stream",
+    };
+    let is_download = content_type == "application/octet-stream";
+    let is_known = cx.headers.get(header::IF_NONE_MATCH) == Some(&etag);
+    let body = match file.content {
+        _ if is_known || cx.method == Method::HEAD => Body::empty(),
+        BlobContent::Inline(bytes) => Body::from(bytes),
+        BlobContent::Large(blob) => Body::from_stream(contents::read_large_blob(cx.forge(), blob).await?),
+    };
+    let mut response: Response =
+        (if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK }, body).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::ETAG, etag);
+    // Revalidated each time, because the permission to read it may have ended.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if !is_known {
+        headers.insert(header::CONTENT_LENGTH, file.size.into());
+    }
+    if is_download {
+        let disposition = format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(&name, EXTENDED_VALUE));
+        let disposition = HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment"));
+        headers.insert(header::CONTENT_DISPOSITION, disposition);
+    }
+    Ok(response)
+}
+
+/// Returns the type of an image that contains nothing but pixels; SVG can contain scripts and is text.
+fn image_type(name: &str) -> Option<&'static str> {
+    match name.rsplit('.').next()?.to_ascii_lowercase().as_str() {
+        "png" => Some("image/png"),
+        "jpg" | "jpeg" => Some("image/jpeg"),
+        "gif" => Some("image/gif"),
+        "webp" => Some("image/webp"),
+        "avif" => Some("image/avif"),
+        "ico" => Some("image/x-icon"),
+        _ => None,
+    }
+}

@@ -1,0 +1,38 @@
+//! The tags of a project.
+
+use askama::Template;
+use forge::{
+    browse::{self, InProject},
+    tags::TagWithRelease,
+};
+
+use crate::{
+    context::PageCx,
+    error::PageResult,
+    layout::{Layout, ProjectHead, Tab},
+    paging::{self, Pager},
+    response, text,
+};
+
+const TAGS_PER_PAGE: i64 = 50;
+
+#[derive(Template)]
+#[template(path = "repository/tags.html")]
+struct TagsTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    tags: Vec<TagWithRelease>,
+    pager: Pager,
+}
+
+pub(crate) async fn show(cx: PageCx) -> PageResult {
+    let (project, query) = (cx.project(), cx.query());
+    let page = paging::requested(&query, TAGS_PER_PAGE);
+    let (viewer, InProject { project, value: tags }) = cx.read(move |tx| browse::tags(tx, &project, &page)).await?;
+    response::page(&TagsTemplate {
+        layout: Layout::new(&cx, viewer, format!("Tags · {}", project.full_path())),
+        head: ProjectHead::new(&project, Tab::Tags, project.default_branch.is_some()),
+        pager: Pager::of(&cx.uri, &query, &tags),
+        tags: tags.items,
+    })
+}

@@ -1,0 +1,379 @@
+//! Markdown as HTML. The result goes through a sanitizer, so that nothing in a text can run scripts, load files of other
+//! hosts, or look like a part of the page around it.
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use ammonia::{Builder, UrlRelative};
+use comrak::{
+    Anchorizer, Arena, Options,
+    adapters::{HeadingAdapter, HeadingMeta, SyntaxHighlighterAdapter},
+    format_html_with_plugins,
+    nodes::{AstNode, NodeValue, Sourcepos},
+    options::Plugins,
+    try_parse_document,
+};
+
+use super::{Markup, highlight, plain};
+use crate::links::ProjectLinks;
+
+/// Longer texts are shown as they are, in bytes.
+const MAX_BYTES: usize = 512 << 10;
+/// The time after which a text is shown as it is.
+const TIME_LIMIT: Duration = Duration::from_millis(300);
+/// The time for highlighting all code in a text.
+const HIGHLIGHT_TIME_LIMIT: Duration = Duration::from_millis(100);
+/// The maximum depth of nested quotes, lists and so on; deeper texts are shown as they are.
+const MAX_DEPTH: usize = 100;
+/// The maximum number of HTML tags in a text; with more it is shown as it is.
+const MAX_TAGS: usize = 5000;
+/// The maximum size of the rendered HTML, in bytes.
+const MAX_HTML_BYTES: usize = 4 << 20;
+/// Prepended to all ids, so that a text cannot have an element with an id of the page around it.
+const ID_PREFIX: &str = "user-content-";
+
+/// The file that contains a text, which relative links start from.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) links: ProjectLinks,
+    pub(crate) revision: String,
+    /// The path of the file.
+    pub(crate) path: String,
+}
+
+/// Returns whether a file contains Markdown.
+pub(crate) fn is_markdown(path: &str) -> bool {
+    let extension = path.rsplit('.').next().unwrap_or_default();
+    ["md", "markdown", "mkd", "mdown"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+/// Renders a text in a file.
+pub(crate) fn render(text: &str, source: &Source) -> Markup {
+    match try_render(text, source) {
+        Some(html) => Markup(html),
+        None => plain::preformatted(text),
+    }
+}
+
+fn try_render(text: &str, source: &Source) -> Option<String> {
+    if text.len() > MAX_BYTES {
+        return None;
+    }
+    // Characters that reorder text could make it look different from what it is.
+    let text: Cow<'_, str> = if text.contains(plain::is_bidi_control) {
+        text.replace(plain::is_bidi_control, "\u{fffd}").into()
+    } else {
+        text.into()
+    };
+    let options = options();
+    let arena = Arena::new();
+    let deadline = Instant::now() + TIME_LIMIT;
+    let root = try_parse_document(&arena, &text, &options, &|| Instant::now() >= deadline).ok()?;
+    if !is_moderate(root) {
+        return None;
+    }
+    replace_foreign_images(root);
+    replace_checkboxes(root, &arena);
+    let highlighter = Highlighter { deadline: Instant::now() + HIGHLIGHT_TIME_LIMIT };
+    let mut plugins = Plugins::default();
+    plugins.render.codefence_syntax_highlighter = Some(&highlighter);
+    let headings = Headings::default();
+    plugins.render.heading_adapter = Some(&headings);
+    let mut html = String::with_capacity(text.len() * 2);
+    format_html_with_plugins(root, &options, &mut html, &plugins).ok()?;
+    (html.len() <= MAX_HTML_BYTES).then(|| sanitize(&html, source))
+}
+
+fn options() -> Options<'static> {
+    let mut options = Options::default();
+    options.extension.strikethrough = true;
+    options.extension.table = true;
+    options.extension.autolink = true;
+    options.extension.tasklist = true;
+    options.extension.footnotes = true;
+    options.extension.front_matter_delimiter = Some("---".to_owned());
+    // The sanitizer decides which HTML is allowed.
+    options.render.r#unsafe = true;
+    options
+}
+
+/// Returns whether a text can be rendered and sanitized in a short time.
+fn is_moderate<'a>(root: &'a AstNode<'a>) -> bool {
+    let mut tags = 0;
+    let mut pending = vec![(root, 0)];
+    while let Some((node, depth)) = pending.pop() {
+        if let NodeValue::HtmlBlock(block) = &node.data().value {
+            tags += block.literal.matches('<').count();
+        }
+        if matches!(node.data().value, NodeValue::HtmlInline(_)) {
+            tags += 1;
+        }
+        if depth > MAX_DEPTH || tags > MAX_TAGS {
+            return false;
+        }
+        pending.extend(node.children().map(|child| (child, depth + 1)));
+    }
+    true
+}
+
+/// Turns images of other hosts into links, because loading them would tell those hosts who reads the page.
+fn replace_foreign_images<'a>(root: &'a AstNode<'a>) {
+    for node in root.descendants() {
+        let in_link = node.ancestors().skip(1).any(|node| matches!(node.data().value, NodeValue::Link(_)));
+        let mut data = node.data_mut();
+        if let NodeValue::Image(image) = &data.value
+            && is_foreign(&image.url)
+        {
+            let link = image.clone();
+            data.value = if in_link { NodeValue::Emph } else { NodeValue::Link(link) };
+        }
+    }
+}
+
+/// Replaces the check boxes of lists by characters: an input without a label means nothing to a screen reader.
+fn replace_checkboxes<'a>(root: &'a AstNode<'a>, arena: &'a Arena<'a>) {
+    for node in root.descendants() {
+        let NodeValue::TaskItem(item) = &node.data().value else { continue };
+        let text = if item.symbol.is_some() { "☑ " } else { "☐ " };
+        if let Some(first) = node.first_child() {
+            first.prepend(arena.alloc(NodeValue::Text(text.into()).into()));
+        }
+    }
+}
+
+/// Returns whether a URL leads to another host, or has a scheme.
+fn is_foreign(url: &str) -> bool {
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme);
+    let has_scheme = scheme.is_some_and(|scheme| !scheme.is_empty() && !scheme.contains(['/', '?', '#']));
+    has_scheme || url.starts_with("//") || url.starts_with("\\\\") || url.starts_with("/\\")
+}
+
+/// Highlights code blocks.
+struct Highlighter {
+    deadline: Instant,
+}
+
+impl SyntaxHighlighterAdapter for Highlighter {
+    fn write_highlighted(&self, output: &mut dyn fmt::Write, language: Option<&str>, code: &str) -> fmt::Result {
+        let language = language.unwrap_or_default().split([' ', ',']).next().unwrap_or_default();
+        output.write_str(&highlight::highlight_block(language, code, self.deadline))
+    }
+
+    fn write_pre_tag(&self, output: &mut dyn fmt::Write, _: HashMap<&'static str, Cow<'_, str>>) -> fmt::Result {
+        output.write_str("<pre>")
+    }
+
+    fn write_code_tag(&self, output: &mut dyn fmt::Write, _: HashMap<&'static str, Cow<'_, str>>) -> fmt::Result {
+        output.write_str("<code>")
+    }
+}
+
+/// Renders headings one level lower, below the title of the page, and with ids.
+#[derive(Default)]
+struct Headings(Mutex<Anchorizer>);
+
+impl Headings {
+    fn level(heading: &HeadingMeta) -> u8 {
+        (heading.level + 1).min(6)
+    }
+}
+
+impl HeadingAdapter for Headings {
+    fn enter(&self, output: &mut dyn fmt::Write, heading: &HeadingMeta, _: Option<Sourcepos>) -> fmt::Result {
+        let id = self.0.lock().unwrap_or_else(PoisonError::into_inner).anchorize(&heading.content);
+        let mut escaped = String::new();
+        plain::escape_into(&mut escaped, &id);
+        write!(output, "<h{} id=\"{escaped}\">", Self::level(heading))
+    }
+
+    fn exit(&self, output: &mut dyn fmt::Write, heading: &HeadingMeta) -> fmt::Result {
+        write!(output, "</h{}>", Self::level(heading))
+    }
+}
+
+fn sanitize(html: &str, source: &Source) -> String {
+    let source = source.clone();
+    let mut builder = Builder::default();
+    builder
+        .add_tags(["section", "details", "summary"])
+        .rm_tags(["map", "area", "article", "aside", "footer", "header", "nav"])
+        .add_tag_attributes("details", ["open"])
+        .add_tag_attributes("td", ["align"])
+        .add_tag_attributes("th", ["align"])
+        .add_tag_attributes("p", ["align"])
+        .add_tag_attributes("div", ["align"])
+        .add_generic_attributes(["id"])
+        .add_allowed_classes("span", ["c", "e", "n", "s", "k", "f", "t", "control"])
+        .add_allowed_classes("section", ["footnotes"])
+        .id_prefix(Some(ID_PREFIX))
+        .url_schemes(HashSet::from(["http", "https", "mailto", "ssh", "git", "irc", "ircs", "xmpp"]))
+        .url_relative(UrlRelative::PassThrough)
+        .link_rel(Some("nofollow noopener noreferrer"))
+        .attribute_filter(move |element, attribute, value| match (element, attribute) {
+            ("a", "href") => rewrite_link(value, &source),
+            ("img", "src") => rewrite_image(value, &source),
+            _ => Some(value.into()),
+        });
+    builder.clean(html).to_string()
+}
+
+/// Rewrites a link: relative ones lead to files of the repository, and anchors to the prefixed ids of the text.
+fn rewrite_link<'a>(url: &'a str, source: &Source) -> Option<Cow<'a, str>> {
+    if let Some(anchor) = url.strip_prefix('#') {
+        return Some(format!("#{ID_PREFIX}{anchor}").into());
+    }
+    if is_foreign(url) || url.is_empty() {
+        return Some(url.into());
+    }
+    let (path, rest) = split_path(url);
+    let rest = rest.replacen('#', &format!("#{ID_PREFIX}"), 1);
+    let path = resolve(&source.path, path)?;
+    let to = if path.is_empty() {
+        source.links.tree(&source.revision, "")
+    } else {
+        source.links.blob(&source.revision, &path)
+    };
+    Some(format!("{to}{rest}").into())
+}
+
+/// Rewrites the URL of an image in the repository; images of other hosts lose their URL.
+fn rewrite_image<'a>(url: &'a str, source: &Source) -> Option<Cow<'a, str>> {
+    if is_foreign(url) {
+        return None;
+    }
+    let (path, _) = split_path(url);
+    Some(source.links.raw(&source.revision, &resolve(&source.path, path)?).into())
+}
+
+/// Splits a URL before its query or fragment.
+fn split_path(url: &str) -> (&str, &str) {
+    let end = url.find(['?', '#']).unwrap_or(url.len());
+    url.split_at(end)
+}
+
+/// Resolves a relative path against that of a file. A leading slash means the root of the repository. `None` if the path leads
+/// out of the repository.
+fn resolve(file: &str, path: &str) -> Option<String> {
+    let path = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
+    let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut segments: Vec<&str> = if path.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.iter().any(|segment| !segment.is_empty()).then(|| segments.pop())?),
+            segment => segments.push(segment),
+        }
+    }
+    let segments: Vec<&str> = segments.into_iter().filter(|segment| !segment.is_empty()).collect();
+    Some(segments.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn html(text: &str) -> String {
+        let links = ProjectLinks::new("ann/rocket");
+        render(text, &Source { links, revision: "main".into(), path: "docs/guide.md".into() }).to_string()
+    }
+
+    #[test]
+    fn markdown_is_rendered() {
+        assert_eq!(
+            html("# Title\n\n- [x] *done*\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n"),
+            "<h2 id=\"user-content-title\">Title</h2>\n<ul>\n<li> ☑ <em>done</em></li>\n</ul>\n<table>\n<thead>\n\
+             <tr>\n<th>a</th>\n<th align=\"right\">b</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>1</td>\n\
+             <td align=\"right\">2</td>\n</tr>\n</tbody>\n</table>\n"
+        );
+    }
+
+    #[test]
+    fn scripts_are_removed() {
+        for hostile in [
+            "<script>alert(1)</script>",
+            "<img src=x onerror=alert(1)>",
+            "<svg onload=alert(1)><script>alert(1)</script></svg>",
+            "[x](javascript:alert(1))",
+            "[x](JaVaScRiPt:alert(1))",
+            "[x](data:text/html;base64,PHNjcmlwdD4=)",
+            "<a href=\"&#106;avascript:alert(1)\">x</a>",
+            "<iframe src=\"https://evil.example\"></iframe>",
+            "<style>body{display:none}</style>",
+            "<p style=\"position:fixed\">x</p>",
+            "<form action=\"https://evil.example\"><input type=password name=password></form>",
+            "<base href=\"https://evil.example\">",
+            "<meta http-equiv=refresh content=\"0;url=https://evil.example\">",
+            "<math><mtext><table><mglyph><style><img src=x onerror=alert(1)></style></mglyph></table></mtext></math>",
+            "<link rel=stylesheet href=https://evil.example/x.css>",
+            "```html\n<script>alert(1)</script>\n```",
+        ] {
+            let html = html(hostile).to_lowercase();
+            for bad in [
+                "<script",
+                "onerror=",
+                "onload=",
+                "href=\"javascript",
+                "href=\"data",
+                "<iframe",
+                "<style",
+                "style=",
+                "<form",
+                "password",
+                "<base",
+                "<meta",
+                "<link",
+                "<svg",
+            ] {
+                assert!(!html.contains(bad), "{hostile} became {html}");
+            }
+        }
+    }
+
+    #[test]
+    fn relative_links_lead_to_the_repository() {
+        let check = |text: &str, expected: &str| {
+            let html = html(text);
+            assert!(html.contains(expected), "{text}: {html}");
+        };
+        check("[x](other.md)", "href=\"/ann/rocket/-/blob/main/docs/other.md\"");
+        check("[x](../src/a.rs#L3)", "href=\"/ann/rocket/-/blob/main/src/a.rs#user-content-L3\"");
+        check("[x](/LICENSE)", "href=\"/ann/rocket/-/blob/main/LICENSE\"");
+        check("[x](#part)", "href=\"#user-content-part\"");
+        check("[x](https://example.org/)", "href=\"https://example.org/\"");
+        check("![x](logo.png)", "src=\"/ann/rocket/-/raw/main/docs/logo.png\"");
+        check("<img src=\"logo.png\" alt=\"x\">", "src=\"/ann/rocket/-/raw/main/docs/logo.png\"");
+        assert!(!html("[x](../../../etc/passwd)").contains("href"));
+        assert!(!html("![x](https://evil.example/pixel.png)").contains("<img"));
+        assert!(!html("<img src=\"//evil.example/pixel.png\">").contains("evil"));
+        assert!(html("![alt](https://example.org/a.png)").contains("href=\"https://example.org/a.png\""));
+    }
+
+    #[test]
+    fn bombs_are_shown_as_plain_text_in_a_short_time() {
+        let start = Instant::now();
+        for bomb in [
+            ">".repeat(100_000),
+            "<div>".repeat(50_000),
+            "[".repeat(200_000),
+            "*a **a ".repeat(40_000),
+            "- ".repeat(50_000),
+            "![[".repeat(50_000),
+            "`".repeat(100_000),
+            "a".repeat(MAX_BYTES + 1),
+            format!("{}\n{}\n", "|x".repeat(10_000), "|-".repeat(10_000)),
+        ] {
+            assert!(html(&bomb).len() < 8 << 20);
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn characters_that_reorder_text_are_replaced() {
+        assert_eq!(html("a\u{202e}b"), "<p>a\u{fffd}b</p>\n");
+    }
+}

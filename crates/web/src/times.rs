@@ -1,0 +1,86 @@
+//! Times as text: how long ago, with the exact time in a tooltip.
+
+use std::fmt;
+
+use askama::filters::HtmlSafe;
+use model::{Time, objects::Signature};
+
+const MINUTE: i64 = 60;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+const MONTH: i64 = 30 * DAY;
+const YEAR: i64 = 365 * DAY;
+
+/// Formats the times on a page, relative to the time of the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) now: Time,
+}
+
+/// A `<time>` element.
+pub(crate) struct TimeElement {
+    time: Time,
+    now: Time,
+}
+
+impl Times {
+    pub(crate) fn at(&self, time: &Time) -> TimeElement {
+        TimeElement { time: *time, now: self.now }
+    }
+
+    /// Formats the time of a commit. Times out of range become the beginning of 1970.
+    pub(crate) fn of(&self, signature: &Signature) -> TimeElement {
+        let time = Time::from_second(signature.seconds).unwrap_or(Time::UNIX_EPOCH);
+        TimeElement { time, now: self.now }
+    }
+}
+
+impl fmt::Display for TimeElement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact = Time::from_second(self.time.as_second()).unwrap_or(self.time);
+        let readable = exact.strftime("%-d %b %Y, %H:%M UTC");
+        write!(
+            f,
+            "<time datetime=\"{exact}\" title=\"{readable}\">{}</time>",
+            ago(self.now.as_second() - self.time.as_second())
+        )
+    }
+}
+
+impl HtmlSafe for TimeElement {}
+
+/// Describes a number of seconds in the past; clocks may differ, so the future is "just now".
+fn ago(seconds: i64) -> String {
+    let count = |unit: i64, name: &str| match seconds / unit {
+        1 => format!("1 {name} ago"),
+        count => format!("{count} {name}s ago"),
+    };
+    match seconds {
+        ..MINUTE => "just now".to_owned(),
+        MINUTE..HOUR => count(MINUTE, "minute"),
+        HOUR..DAY => count(HOUR, "hour"),
+        DAY..MONTH => count(DAY, "day"),
+        MONTH..YEAR => count(MONTH, "month"),
+        YEAR.. => count(YEAR, "year"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_relative() {
+        let check = |seconds, expected: &str| assert_eq!(ago(seconds), expected, "{seconds}");
+        check(-5, "just now");
+        check(59, "just now");
+        check(60, "1 minute ago");
+        check(2 * HOUR, "2 hours ago");
+        check(DAY, "1 day ago");
+        check(45 * DAY, "1 month ago");
+        check(800 * DAY, "2 years ago");
+        let times = Times { now: Time::UNIX_EPOCH };
+        let element = times.at(&Time::UNIX_EPOCH).to_string();
+        assert_eq!(element, "<time datetime=\"1970-01-01T00:00:00Z\" title=\"1 Jan 1970, 00:00 UTC\">just now</time>");
+    }
+}
