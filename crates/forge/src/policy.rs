@@ -130,6 +130,8 @@ pub enum ProjectAbility {
     AdministerHooks,
     /// Manage deploy keys.
     AdministerDeployKeys,
+    /// See the pages of issues that are not confidential.
+    ViewIssues,
     /// Read issues that are not confidential.
     ReadIssues,
     /// Read confidential issues.
@@ -206,7 +208,7 @@ pub enum Requirement {
 
 impl ProjectAbility {
     /// All abilities, for printing the table.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::DownloadUpload,
         Self::ViewProject,
         Self::ReadProject,
@@ -222,6 +224,7 @@ impl ProjectAbility {
         Self::CommentOnCommits,
         Self::AdministerHooks,
         Self::AdministerDeployKeys,
+        Self::ViewIssues,
         Self::ReadIssues,
         Self::ReadConfidentialIssues,
         Self::WriteIssues,
@@ -247,7 +250,7 @@ impl ProjectAbility {
     /// Returns the requirement of each ability: the permission table of projects.
     pub fn requirement(self) -> Requirement {
         match self {
-            Self::DownloadUpload | Self::ViewProject => Requirement::Visible,
+            Self::DownloadUpload | Self::ViewProject | Self::ViewIssues => Requirement::Visible,
             Self::DownloadCode => Requirement::VisibleOrRole(Role::Reporter),
             Self::ReadPipelines | Self::ReadJobs | Self::ReadStatuses | Self::CommentOnCommits => {
                 Requirement::SignedInVisibleOrRole(Role::Reporter)
@@ -282,7 +285,8 @@ impl ProjectAbility {
     fn needs_issues(self) -> bool {
         matches!(
             self,
-            Self::ReadIssues
+            Self::ViewIssues
+                | Self::ReadIssues
                 | Self::ReadConfidentialIssues
                 | Self::WriteIssues
                 | Self::AdministerIssues
@@ -743,6 +747,7 @@ SetStatus                     -          -         -         -       yes       y
 CommentOnCommits              -        yes         -       yes       yes       yes       yes
 AdministerHooks               -          -         -         -         -       yes       yes
 AdministerDeployKeys          -          -         -         -         -       yes       yes
+ViewIssues                  yes        yes       yes       yes       yes       yes       yes
 ReadIssues                    -        yes       yes       yes       yes       yes       yes
 ReadConfidentialIssues        -          -         -       yes       yes       yes       yes
 WriteIssues                   -        yes       yes       yes       yes       yes       yes

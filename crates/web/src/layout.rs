@@ -65,6 +65,7 @@ pub(crate) enum Tab {
     Branches,
     Tags,
     Compare,
+    Issues,
 }
 
 /// The head of every page of a project.
@@ -79,6 +80,8 @@ pub(crate) struct ProjectHead {
     pub(crate) tab: Tab,
     /// Whether the visitor may read the code, and there is some.
     pub(crate) has_code: bool,
+    /// The number of open issues; `None` if the project has no issues.
+    pub(crate) open_issues: Option<i64>,
 }
 
 impl ProjectHead {
@@ -93,6 +96,7 @@ impl ProjectHead {
             links: ProjectLinks::new(&project.full_path()),
             tab,
             has_code,
+            open_issues: project.features.issues_enabled.then_some(project.open_issues),
         }
     }
 

@@ -15,6 +15,7 @@ mod response;
 pub mod routes;
 mod text;
 mod times;
+mod tracker;
 
 use std::sync::Arc;
 

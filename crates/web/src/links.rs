@@ -85,6 +85,10 @@ impl ProjectLinks {
         format!("{}/-/compare/{}...{}", self.home, encode_path(from), encode_path(to))
     }
 
+    pub(crate) fn issue(&self, iid: impl std::fmt::Display) -> String {
+        format!("{}/-/issues/{iid}", self.home)
+    }
+
     fn at(&self, word: &str, revision: &str, path: &str) -> String {
         let slash = if path.is_empty() { "" } else { "/" };
         format!("{}/-/{word}/{}{slash}{}", self.home, encode_path(revision), encode_path(path))

@@ -13,6 +13,7 @@ use crate::{
     error::PageResult,
     projects::{explore, home, namespaces},
     repository::{branches, commit, commits, compare, files, raw, tags},
+    tracker::{issue, issues, new_issue},
 };
 
 /// A route of the web interface.
@@ -49,6 +50,11 @@ pub(crate) enum Page {
     Tags,
     CompareForm,
     Compare,
+    Issues,
+    NewIssue,
+    CreateIssue,
+    Issue,
+    ReplyToIssue,
 }
 
 const fn get(pattern: &'static str, page: Page) -> Route {
@@ -80,12 +86,17 @@ pub const ROUTES: &[Route] = &[
     get("/{project}/-/tags", Page::Tags),
     get("/{project}/-/compare", Page::CompareForm),
     get("/{project}/-/compare/{location}", Page::Compare),
+    get("/{project}/-/issues", Page::Issues),
+    post("/{project}/-/issues", Page::CreateIssue),
+    get("/{project}/-/issues/new", Page::NewIssue),
+    post("/{project}/-/issues/{location}/notes", Page::ReplyToIssue),
+    get("/{project}/-/issues/{location}", Page::Issue),
     get("/{namespace}", Page::Namespace),
     get("/{project}", Page::Project),
 ];
 
 /// Words after the path of a project that led to its pages before `/-/` was introduced.
-const OLD_WORDS: [&str; 8] = ["tree", "blob", "raw", "commits", "commit", "branches", "tags", "compare"];
+const OLD_WORDS: [&str; 9] = ["tree", "blob", "raw", "commits", "commit", "branches", "tags", "compare", "issues"];
 
 /// The variable parts of a path, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,8 +136,8 @@ fn match_path(pattern: &str, path: &str) -> Option<PathParams> {
     let pattern = pattern.trim_start_matches('/');
     if let Some(pattern) = pattern.strip_prefix("{project}/-/") {
         let (project, rest) = path.split_once("/-/")?;
-        let location = match pattern.strip_suffix("/{location}") {
-            Some(word) => rest.strip_prefix(word)?.strip_prefix('/')?,
+        let location = match pattern.split_once("{location}") {
+            Some((before, after)) => rest.strip_prefix(before)?.strip_suffix(after)?,
             None => (rest == pattern).then_some("")?,
         };
         return Some(PathParams { subject: subject(project)?, location: location.to_owned() });
@@ -177,6 +188,11 @@ pub(crate) async fn dispatch(page: Page, cx: PageCx, body: Body) -> PageResult {
         Page::Tags => tags::show(cx).await,
         Page::CompareForm => compare::form(cx).await,
         Page::Compare => compare::show(cx).await,
+        Page::Issues => issues::show(cx).await,
+        Page::NewIssue => new_issue::form(cx).await,
+        Page::CreateIssue => new_issue::create(cx, body).await,
+        Page::Issue => issue::show(cx).await,
+        Page::ReplyToIssue => issue::reply(cx, body).await,
     }
 }
 
@@ -204,6 +220,8 @@ mod tests {
         check("/a/b/-/tree/main/-/x", Some(("/{project}/-/tree/{location}", "a/b", "main/-/x")));
         check("/a/b/-/blob/main/a%20b%2Fc", Some(("/{project}/-/blob/{location}", "a/b", "main/a b/c")));
         check("/a/b/-/commit/abc", Some(("/{project}/-/commit/{location}", "a/b", "abc")));
+        check("/a/b/-/issues/7", Some(("/{project}/-/issues/{location}", "a/b", "7")));
+        check("/a/b/-/issues/new", Some(("/{project}/-/issues/new", "a/b", "")));
         check("/a/b/-/unknown", None);
         check("/a/b/-", None);
         check("/a%00/b", None);

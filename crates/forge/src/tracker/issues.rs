@@ -73,7 +73,7 @@ pub fn list_in_group(
     list_in_scope(tx, &scope, options, page)
 }
 
-fn list_in_scope(
+pub(crate) fn list_in_scope(
     tx: &mut ReadTx<'_>,
     scope: &IssueScope,
     options: &IssueListOptions,

@@ -21,7 +21,7 @@ use crate::{
     text::{
         self, Markup,
         highlight::{HighlightCache, Lines, MAX_BYTES, MAX_LINES},
-        markdown::{self, Source},
+        markdown::{self, Source, SourceFile},
     },
 };
 
@@ -196,8 +196,8 @@ impl FileContent {
         }
         if markdown::is_markdown(path) && !is_plain && file.entry.mode != SYMBOLIC_LINK {
             let revision = file.revision.name.clone();
-            let source = Source { links: links.clone(), revision, path: path.clone() };
-            return Self::Rendered(markdown::render(&text, &source));
+            let source = SourceFile { links: links.clone(), revision, path: path.clone() };
+            return Self::Rendered(markdown::render(&text, &Source::File(source)));
         }
         Self::Lines(cache.highlight(file.entry.id, path, &text))
     }

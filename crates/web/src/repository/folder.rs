@@ -13,7 +13,7 @@ use crate::{
     paging::Pager,
     text::{
         self, Markup,
-        markdown::{self, Source},
+        markdown::{self, Source, SourceFile},
         plain,
     },
 };
@@ -98,9 +98,9 @@ pub(crate) const SYMBOLIC_LINK: u16 = 0o120_000;
 impl ReadmeView {
     fn new(links: &ProjectLinks, revision: &str, file: TextFile) -> Option<Self> {
         let text = text::decode(&file.content)?;
-        let source = Source { links: links.clone(), revision: revision.to_owned(), path: file.path.clone() };
+        let source = SourceFile { links: links.clone(), revision: revision.to_owned(), path: file.path.clone() };
         let html = if markdown::is_markdown(&file.path) {
-            markdown::render(&text, &source)
+            markdown::render(&text, &Source::File(source))
         } else {
             plain::preformatted(&text)
         };

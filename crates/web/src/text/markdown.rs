@@ -37,9 +37,18 @@ const MAX_HTML_BYTES: usize = 4 << 20;
 /// Prepended to all ids, so that a text cannot have an element with an id of the page around it.
 const ID_PREFIX: &str = "user-content-";
 
+/// Where relative links of a text lead to.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// To files of the repository.
+    File(SourceFile),
+    /// To uploads of the project.
+    Project(ProjectLinks),
+}
+
 /// The file that contains a text, which relative links start from.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct SourceFile {
     pub(crate) links: ProjectLinks,
     pub(crate) revision: String,
     /// The path of the file.
@@ -52,7 +61,7 @@ pub(crate) fn is_markdown(path: &str) -> bool {
     ["md", "markdown", "mkd", "mdown"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-/// Renders a text in a file.
+/// Renders a text.
 pub(crate) fn render(text: &str, source: &Source) -> Markup {
     match try_render(text, source) {
         Some(html) => Markup(html),
@@ -222,7 +231,7 @@ fn sanitize(html: &str, source: &Source) -> String {
     builder.clean(html).to_string()
 }
 
-/// Rewrites a link: relative ones lead to files of the repository, and anchors to the prefixed ids of the text.
+/// Rewrites a link: relative ones lead to files of the repository or to uploads, and anchors to the prefixed ids of the text.
 fn rewrite_link<'a>(url: &'a str, source: &Source) -> Option<Cow<'a, str>> {
     if let Some(anchor) = url.strip_prefix('#') {
         return Some(format!("#{ID_PREFIX}{anchor}").into());
@@ -230,24 +239,37 @@ fn rewrite_link<'a>(url: &'a str, source: &Source) -> Option<Cow<'a, str>> {
     if is_foreign(url) || url.is_empty() {
         return Some(url.into());
     }
+    let file = match source {
+        Source::File(file) => file,
+        Source::Project(links) => return Some(rewrite_upload(url, links)),
+    };
     let (path, rest) = split_path(url);
     let rest = rest.replacen('#', &format!("#{ID_PREFIX}"), 1);
-    let path = resolve(&source.path, path)?;
-    let to = if path.is_empty() {
-        source.links.tree(&source.revision, "")
-    } else {
-        source.links.blob(&source.revision, &path)
+    let path = resolve(&file.path, path)?;
+    let to = match path.as_str() {
+        "" => file.links.tree(&file.revision, ""),
+        path => file.links.blob(&file.revision, path),
     };
     Some(format!("{to}{rest}").into())
 }
 
-/// Rewrites the URL of an image in the repository; images of other hosts lose their URL.
+/// Rewrites the URL of an image of this server; images of other hosts lose their URL.
 fn rewrite_image<'a>(url: &'a str, source: &Source) -> Option<Cow<'a, str>> {
     if is_foreign(url) {
         return None;
     }
-    let (path, _) = split_path(url);
-    Some(source.links.raw(&source.revision, &resolve(&source.path, path)?).into())
+    match source {
+        Source::File(file) => {
+            let (path, _) = split_path(url);
+            Some(file.links.raw(&file.revision, &resolve(&file.path, path)?).into())
+        }
+        Source::Project(links) => Some(rewrite_upload(url, links)),
+    }
+}
+
+/// Rewrites the URL of an upload, which is relative to its project.
+fn rewrite_upload<'a>(url: &'a str, links: &ProjectLinks) -> Cow<'a, str> {
+    if url.starts_with("/uploads/") { format!("{}{url}", links.home()).into() } else { url.into() }
 }
 
 /// Splits a URL before its query or fragment.
@@ -279,7 +301,8 @@ mod tests {
 
     fn html(text: &str) -> String {
         let links = ProjectLinks::new("ann/rocket");
-        render(text, &Source { links, revision: "main".into(), path: "docs/guide.md".into() }).to_string()
+        let file = SourceFile { links, revision: "main".into(), path: "docs/guide.md".into() };
+        render(text, &Source::File(file)).to_string()
     }
 
     #[test]
@@ -351,6 +374,13 @@ mod tests {
         assert!(!html("![x](https://evil.example/pixel.png)").contains("<img"));
         assert!(!html("<img src=\"//evil.example/pixel.png\">").contains("evil"));
         assert!(html("![alt](https://example.org/a.png)").contains("href=\"https://example.org/a.png\""));
+    }
+
+    #[test]
+    fn links_of_issues_lead_to_uploads() {
+        let source = Source::Project(ProjectLinks::new("ann/rocket"));
+        let html = render("![x](/uploads/abc/x.png) [y](/ann)", &source).to_string();
+        assert!(html.contains("src=\"/ann/rocket/uploads/abc/x.png\"") && html.contains("href=\"/ann\""), "{html}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ async fn visitors(forge: &TestForge, visibility: i32) -> Vec<Browser> {
     let project = json!({ "name": "x", "visibility_level": visibility });
     assert_eq!(owner.make("/projects", project).await, 1);
     let group = owner.make("/groups", json!({ "name": "acme", "path": "acme", "visibility_level": visibility })).await;
+    owner.make("/projects/1/issues", json!({ "title": "a" })).await;
     let local = LocalRepository::new();
     local.commit_file("README.md", "# x\n");
     forge.push_all(&owner, ProjectId::new(1), &local).await;
@@ -47,6 +48,7 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
         "/assets/{location}" => return stylesheet.to_owned(),
         pattern if pattern.contains("/blob/") || pattern.contains("/raw/") => "master/README.md",
         pattern if pattern.contains("/compare/") => "master...master",
+        pattern if pattern.contains("/issues/") => "1",
         _ => "master",
     };
     pattern
@@ -61,12 +63,12 @@ async fn table(visibility: i32) -> String {
     let visitors = visitors(&forge, visibility).await;
     let explore = visitors[0].get("/explore").await.text;
     let stylesheet = explore.split('"').find(|part| part.ends_with(".css")).expect("a stylesheet").to_owned();
-    let mut table = format!("{:<40}", "");
+    let mut table = format!("{:<48}", "");
     for name in VISITORS {
         let _ = write!(table, " {name:>9}");
     }
     for route in web::routes::ROUTES {
-        let _ = write!(table, "\n{:<5}{:<35}", route.method, route.pattern);
+        let _ = write!(table, "\n{:<5}{:<43}", route.method, route.pattern);
         for visitor in &visitors {
             let method: Method = route.method.parse().expect("a method");
             // Without the token of a form, no request changes anything.

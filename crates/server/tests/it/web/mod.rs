@@ -3,6 +3,7 @@
 mod code_pages;
 mod error_pages;
 mod hostile_content;
+mod issues;
 mod page_sizes;
 mod project_lists;
 mod sign_in;
