@@ -108,11 +108,17 @@ impl PageCx {
     }
 
     /// Runs a use case that takes long, or renders text whose length visitors do not know, on a blocking thread.
+    ///
+    /// Waits while the client network has too many of them.
     pub(crate) async fn run_blocking<T, F>(&self, mut f: F) -> Result<(Viewer, T)>
     where
         T: Send + 'static,
         F: FnMut(&mut BlockingContext<'_>) -> Result<T> + Send + 'static,
     {
+        let Some(_permit) = self.pages.0.page_permits.acquire(self.origin.address).await else {
+            metrics::counter!("gable_limited_requests_total", "kind" => "expensive").increment(1);
+            return Err(forge::Error::Busy);
+        };
         self.forge()
             .run_blocking(self.caller(), move |cx| {
                 let viewer = cx.read(|tx| Ok(Viewer::of(tx)))?;

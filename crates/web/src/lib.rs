@@ -8,6 +8,7 @@ mod form_tokens;
 mod forms;
 mod layout;
 mod links;
+mod page_permits;
 mod paging;
 mod projects;
 mod repository;
@@ -28,6 +29,7 @@ use forge::{Forge, caller::RequestOrigin, rate_limiter::NetworkRateLimiter};
 
 use context::PageCx;
 use error::PageError;
+use page_permits::PagePermits;
 use text::highlight::HighlightCache;
 
 /// Serves the pages; cheap to clone.
@@ -39,12 +41,18 @@ struct Shared {
     forge: Forge,
     sign_in_limiter: Arc<NetworkRateLimiter>,
     highlight_cache: HighlightCache,
+    page_permits: PagePermits,
 }
 
 impl Pages {
     /// Creates the pages; `sign_in_limiter` is shared with the API.
     pub fn new(forge: Forge, sign_in_limiter: Arc<NetworkRateLimiter>) -> Self {
-        Self(Arc::new(Shared { forge, sign_in_limiter, highlight_cache: HighlightCache::default() }))
+        Self(Arc::new(Shared {
+            forge,
+            sign_in_limiter,
+            highlight_cache: HighlightCache::default(),
+            page_permits: PagePermits::default(),
+        }))
     }
 
     /// Handles a request.
