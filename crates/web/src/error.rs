@@ -35,6 +35,12 @@ impl From<Error> for PageError {
     }
 }
 
+impl From<StatusCode> for PageError {
+    fn from(status: StatusCode) -> Self {
+        Self::Status(status)
+    }
+}
+
 #[derive(Template)]
 #[template(path = "errors/error.html")]
 struct ErrorTemplate {

@@ -1,7 +1,7 @@
 //! Protection against requests that other sites forge: a secret token in every form, and a check of where a request comes
 //! from.
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 
@@ -60,12 +60,6 @@ fn is_same_origin(headers: &HeaderMap, root: &str) -> bool {
     let requested = text(header::HOST.as_str()).map(ToOwned::to_owned);
     authority(origin)
         .is_some_and(|origin| Some(&origin) == requested.as_ref() || authority(root).as_ref() == Some(&origin))
-}
-
-impl From<StatusCode> for PageError {
-    fn from(status: StatusCode) -> Self {
-        Self::Status(status)
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Fields of forms and queries.
 
-use axum::body::Body;
+use axum::{body::Body, http::StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use percent_encoding::percent_decode_str;
 
 use crate::error::PageError;
-use axum::http::StatusCode;
 
 /// The maximum size of a submitted form, in bytes.
 const MAX_FORM_BYTES: usize = 1 << 20;

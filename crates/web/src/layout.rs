@@ -100,7 +100,7 @@ impl ProjectHead {
         }
     }
 
-    /// Returns the attribute that marks the current page in the navigation.
+    /// Returns whether a page of the navigation is the current one.
     pub(crate) fn current(&self, tab: Tab) -> bool {
         self.tab == tab
     }

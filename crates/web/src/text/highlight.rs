@@ -74,6 +74,11 @@ pub(crate) struct Lines {
     pub(crate) is_complete: bool,
 }
 
+/// Loads the grammars, which takes a while the first time.
+pub(crate) fn load_grammars() {
+    LazyLock::force(&GRAMMARS);
+}
+
 /// Returns the grammar for a file, by its name or its first line.
 fn grammar_of_file(path: &str, text: &str) -> Option<&'static SyntaxReference> {
     let name = path.rsplit('/').next().unwrap_or(path);

@@ -5,7 +5,7 @@ use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -88,7 +88,7 @@ fn try_render(text: &str, source: &Source) -> Option<String> {
     }
     replace_foreign_images(root);
     replace_checkboxes(root, &arena);
-    let highlighter = Highlighter { deadline: Instant::now() + HIGHLIGHT_TIME_LIMIT };
+    let highlighter = Highlighter::default();
     let mut plugins = Plugins::default();
     plugins.render.codefence_syntax_highlighter = Some(&highlighter);
     let headings = Headings::default();
@@ -163,14 +163,18 @@ fn is_foreign(url: &str) -> bool {
 }
 
 /// Highlights code blocks.
+#[derive(Default)]
 struct Highlighter {
-    deadline: Instant,
+    /// Set at the first block, when the grammars are loaded.
+    deadline: OnceLock<Instant>,
 }
 
 impl SyntaxHighlighterAdapter for Highlighter {
     fn write_highlighted(&self, output: &mut dyn fmt::Write, language: Option<&str>, code: &str) -> fmt::Result {
         let language = language.unwrap_or_default().split([' ', ',']).next().unwrap_or_default();
-        output.write_str(&highlight::highlight_block(language, code, self.deadline))
+        highlight::load_grammars();
+        let deadline = *self.deadline.get_or_init(|| Instant::now() + HIGHLIGHT_TIME_LIMIT);
+        output.write_str(&highlight::highlight_block(language, code, deadline))
     }
 
     fn write_pre_tag(&self, output: &mut dyn fmt::Write, _: HashMap<&'static str, Cow<'_, str>>) -> fmt::Result {
