@@ -376,13 +376,11 @@ async fn a_clone_of_everything_consists_of_the_stored_packs() {
     server.push(complete.into(), &[]).await;
     let folder = server.test.repository_folder(server.project).await.expect("a repository").join("objects/pack");
     let pack = server.clone_everything().await;
-    let checksum: String = pack[pack.len() - 20..].iter().map(|byte| format!("{byte:02x}")).collect();
+    let checksum = Oid(*pack.last_chunk().expect("a checksum"));
     assert!(fs::read(folder.join(format!("pack-{checksum}.pack"))).expect("the stored pack") == pack);
-    let second = format!(
-        "blob\nmark :1\ndata 3\ntwo\ncommit refs/heads/other\ncommitter Bob <bob@example.com> 1422824191 +0100\n\
-         data 0\nM 100644 :1 two\n\n"
-    );
-    server.test.fast_import(&server.ann, server.project, &second).await;
+    let second = "blob\nmark :1\ndata 3\ntwo\ncommit refs/heads/other\n\
+                  committer Bob <bob@example.com> 1422824191 +0100\ndata 0\nM 100644 :1 two\n\n";
+    server.test.fast_import(&server.ann, server.project, second).await;
     let both = objects_of(&server.clone_everything().await);
     assert_eq!(both.len(), objects_of(&pack).len() + 3, "another commit, tree and file");
     assert!(both.contains(&commit));

@@ -59,12 +59,12 @@ pub fn list(
     page: Page,
 ) -> Result<Slice<Project>> {
     let is_indexed = filter.search.is_none() && !filter.builds_first;
-    let (total, ids) = match bucket_lists::Source::of(scope, viewer).filter(|_| is_indexed) {
-        Some(source) => bucket_lists::list(db, viewer, source, filter, page)?,
-        None => {
-            let (total, ids) = from_candidates(db, viewer, scope, filter, page)?;
-            (total, PageIds::Known(ids))
-        }
+    let source = bucket_lists::Source::of(scope, viewer).filter(|_| is_indexed);
+    let (total, ids) = if let Some(source) = source {
+        bucket_lists::list(db, viewer, source, filter, page)?
+    } else {
+        let (total, ids) = from_candidates(db, viewer, scope, filter, page)?;
+        (total, PageIds::Known(ids))
     };
     let items = match ids {
         PageIds::Known(ids) => load(db, viewer, ids)?,
