@@ -1,6 +1,6 @@
 //! What the pages of a repository show: folders, files, history, differences, branches and tags.
 //!
-//! A URL has the revision and the path in one text, and both may contain slashes; see [`locate`].
+//! A URL has the revision and the path in one text, and both may contain slashes; see `locate`.
 
 use git::{CommitListBudget, LogQuery, Refs, Repository};
 use model::{
