@@ -409,6 +409,46 @@ impl Actor {
         }
     }
 
+    /// Checks that the actor has a further ability in a project that was found before.
+    pub fn authorize_project(&self, project: &Project, ability: ProjectAbility) -> Result<()> {
+        if self.has_deploy_key_for(project.id) && ability == ProjectAbility::DownloadCode {
+            return Ok(());
+        }
+        if matches!(self, Self::DeployKey { .. }) && ability == ProjectAbility::PushCode {
+            return Err(Error::forbidden("Deploy keys are not allowed to push code."));
+        }
+        if let Self::Job { project: own, .. } = self {
+            // Every script of the job can read its token, so the token permits very little.
+            let readable = match ability {
+                ProjectAbility::DownloadCode => true,
+                ProjectAbility::ReadJobs => project.id == *own,
+                _ => false,
+            };
+            if !readable {
+                return Err(Error::forbidden("Job tokens can only read code."));
+            }
+        }
+        let visible_without_membership = project.visibility >= self.visible_from()
+            && (ability != ProjectAbility::ReadJobs || project.features.public_builds);
+        let disabled = ability.is_disabled_by_archiving() && project.archived
+            || ability.needs_issues() && !project.features.issues_enabled
+            || ability.needs_ci() && !project.features.builds_enabled;
+        let allowed =
+            ability.requirement().is_met_by(self.project_role(project), visible_without_membership) && !disabled;
+        if allowed { Ok(()) } else { Err(Error::Forbidden(None)) }
+    }
+
+    /// Returns the role of the actor in a project.
+    pub(crate) fn project_role(&self, project: &Project) -> Option<Role> {
+        match self {
+            // A token without the scope has no rights, even if its owner is an administrator.
+            _ if self.check_scope(Scope::Api).is_err() => None,
+            actor if actor.is_admin() => Some(Role::Owner),
+            actor if actor.has_job_access_to(project.id) => Some(Role::Reporter),
+            _ => project.access.role(),
+        }
+    }
+
     /// Returns the lowest visibility level that the actor sees without membership.
     fn visible_from(&self) -> Visibility {
         match self {
@@ -556,33 +596,9 @@ impl ReadTx<'_> {
         })
     }
 
-    /// Checks that the actor has a further ability in a project that was found before.
+    /// See [`Actor::authorize_project`].
     pub fn authorize_project(&self, project: &Project, ability: ProjectAbility) -> Result<()> {
-        let (actor, requirement) = (self.actor(), ability.requirement());
-        if actor.has_deploy_key_for(project.id) && ability == ProjectAbility::DownloadCode {
-            return Ok(());
-        }
-        if matches!(actor, Actor::DeployKey { .. }) && ability == ProjectAbility::PushCode {
-            return Err(Error::forbidden("Deploy keys are not allowed to push code."));
-        }
-        if let Actor::Job { project: own, .. } = actor {
-            // Every script of the job can read its token, so the token permits very little.
-            let readable = match ability {
-                ProjectAbility::DownloadCode => true,
-                ProjectAbility::ReadJobs => project.id == *own,
-                _ => false,
-            };
-            if !readable {
-                return Err(Error::forbidden("Job tokens can only read code."));
-            }
-        }
-        let visible_without_membership = project.visibility >= actor.visible_from()
-            && (ability != ProjectAbility::ReadJobs || project.features.public_builds);
-        let disabled = ability.is_disabled_by_archiving() && project.archived
-            || ability.needs_issues() && !project.features.issues_enabled
-            || ability.needs_ci() && !project.features.builds_enabled;
-        let allowed = requirement.is_met_by(self.project_role(project), visible_without_membership) && !disabled;
-        if allowed { Ok(()) } else { Err(Error::Forbidden(None)) }
+        self.actor().authorize_project(project, ability)
     }
 
     /// Returns whether the actor has a further ability in a project that was found before.
@@ -609,15 +625,9 @@ impl ReadTx<'_> {
         Ok(found.is_some_and(|found| found.access.role().is_some()))
     }
 
-    /// Returns the role of the actor in a project.
+    /// See [`Actor::project_role`].
     pub(crate) fn project_role(&self, project: &Project) -> Option<Role> {
-        match self.actor() {
-            // A token without the scope has no rights, even if its owner is an administrator.
-            _ if self.lacks_api_scope() => None,
-            actor if actor.is_admin() => Some(Role::Owner),
-            actor if actor.has_job_access_to(project.id) => Some(Role::Reporter),
-            _ => project.access.role(),
-        }
+        self.actor().project_role(project)
     }
 
     /// Returns whether the actor can see a project.

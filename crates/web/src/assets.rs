@@ -1,6 +1,6 @@
 //! The stylesheet and the icon: embedded, with a hash in the name so that browsers keep them, and compressed once.
 
-use std::sync::LazyLock;
+use std::{borrow::Cow, sync::LazyLock};
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -19,22 +19,30 @@ use crate::{
 struct Asset {
     url: String,
     content_type: HeaderValue,
-    plain: &'static [u8],
+    plain: Cow<'static, [u8]>,
     compressed: Vec<u8>,
 }
 
 impl Asset {
-    fn new(name: &str, extension: &str, content_type: &'static str, plain: &'static [u8]) -> Self {
-        let url = format!("/assets/{name}-{:016x}.{extension}", xxh3_64(plain));
-        let compressed = gzip(plain, Level::best());
+    fn new(name: &str, extension: &str, content_type: &'static str, plain: impl Into<Cow<'static, [u8]>>) -> Self {
+        let plain = plain.into();
+        let url = format!("/assets/{name}-{:016x}.{extension}", xxh3_64(&plain));
+        let compressed = gzip(&plain, Level::best());
         Self { url, content_type: HeaderValue::from_static(content_type), plain, compressed }
     }
 }
 
+/// The parts of the stylesheet, in this order. Rules for narrow screens come last.
+const STYLES: &[&str] = &[
+    include_str!("../assets/style/base.css"),
+    include_str!("../assets/style/code.css"),
+    include_str!("../assets/style/narrow.css"),
+];
+
 static STYLESHEET: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("style", "css", "text/css; charset=utf-8", include_bytes!("../assets/style.css")));
+    LazyLock::new(|| Asset::new("style", "css", "text/css; charset=utf-8", STYLES.concat().into_bytes()));
 static ICON: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_bytes!("../assets/icon.svg")));
+    LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("../assets/icon.svg").as_bytes()));
 
 pub(crate) fn stylesheet_url() -> &'static str {
     &STYLESHEET.url
@@ -45,7 +53,7 @@ pub(crate) fn icon_url() -> &'static str {
 }
 
 /// Handles `GET /assets/{name}`.
-pub(crate) fn get(cx: &PageCx) -> PageResult {
+pub(crate) async fn get(cx: PageCx) -> PageResult {
     let found = [&*STYLESHEET, &*ICON].into_iter().find(|asset| asset.url == cx.uri.path());
     let asset = found.ok_or(PageError::Status(StatusCode::NOT_FOUND))?;
     let headers = [
@@ -58,7 +66,7 @@ pub(crate) fn get(cx: &PageCx) -> PageResult {
             let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
             (headers, encoding, asset.compressed.as_slice()).into_response()
         }
-        Compression::None => (headers, asset.plain).into_response(),
+        Compression::None => (headers, &*asset.plain).into_response(),
     };
     Ok(response)
 }

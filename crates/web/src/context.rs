@@ -1,10 +1,16 @@
 //! The context of a request for a page: the visitor, the variable parts of the path, and the use cases.
 
-use axum::http::{HeaderMap, Method, Uri, header, request::Parts};
-use forge::{BlockingContext, Caller, Forge, ProjectRef, ReadTx, Result, WriteTx, caller::RequestOrigin, web_sessions};
-use model::{Time, tokens::Secret};
+use axum::{
+    body::Body,
+    http::{HeaderMap, Method, StatusCode, Uri, header, request::Parts},
+};
+use forge::{
+    Actor, BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, WriteTx, caller::RequestOrigin,
+    web_sessions,
+};
+use model::{Project, Time, User, tokens::Secret};
 
-use crate::{Pages, forms::Fields, routes::PathParams};
+use crate::{Pages, error::PageError, form_tokens, forms::Fields, routes::PathParams};
 
 /// A request for a page.
 #[derive(Clone)]
@@ -20,24 +26,30 @@ pub(crate) struct PageCx {
 /// The visitor of a page.
 #[derive(Clone, Debug)]
 pub(crate) struct Viewer {
-    /// The signed-in user.
-    pub(crate) user: Option<ViewerUser>,
+    /// Whose rights the visitor has.
+    actor: Actor,
     /// The time of the request.
     pub(crate) now: Time,
 }
 
-/// A signed-in user.
-#[derive(Clone, Debug)]
-pub(crate) struct ViewerUser {
-    pub(crate) username: String,
-    pub(crate) name: String,
-}
-
 impl Viewer {
+    /// Creates a visitor without a session.
+    pub(crate) fn anonymous(now: Time) -> Self {
+        Self { actor: Actor::Anonymous, now }
+    }
+
     fn of(tx: &ReadTx<'_>) -> Self {
-        let user = tx.actor().user();
-        let user = user.map(|user| ViewerUser { username: user.username.clone(), name: user.name.clone() });
-        Self { user, now: tx.now() }
+        Self { actor: tx.actor().clone(), now: tx.now() }
+    }
+
+    /// Returns the signed-in user.
+    pub(crate) fn user(&self) -> Option<&User> {
+        self.actor.user()
+    }
+
+    /// Returns whether the visitor may do something in a project that the page shows.
+    pub(crate) fn can_in(&self, project: &Project, ability: ProjectAbility) -> bool {
+        self.actor.authorize_project(project, ability).is_ok()
     }
 }
 
@@ -79,16 +91,31 @@ impl PageCx {
         Fields::parse(self.uri.query().unwrap_or_default())
     }
 
+    /// Reads a submitted form, and checks that the user sent it from a page of this server.
+    pub(crate) async fn form(&self, body: Body) -> Result<Fields, PageError> {
+        let fields = Fields::read(body).await?;
+        let session = self.session().ok_or(PageError::Forge(Error::Unauthenticated))?;
+        form_tokens::check(self, &fields, Some(session.reveal()))?;
+        Ok(fields)
+    }
+
+    /// Returns the number for a variable of the path; fails with 404 if it is none.
+    pub(crate) fn number(&self, name: &str) -> Result<i64, PageError> {
+        let text = self.params.get(name);
+        let number = text.parse::<i64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+        number.ok_or(PageError::Status(StatusCode::NOT_FOUND))
+    }
+
     /// Reads who visits the page, and nothing else.
-    pub(crate) async fn viewer(&self) -> Result<Viewer> {
+    pub(crate) async fn viewer(&self) -> forge::Result<Viewer> {
         self.forge().read_inline(self.caller(), |tx| Ok(Viewer::of(tx))).await
     }
 
     /// Runs a use case that reads, on a reader thread.
-    pub(crate) async fn read<T, F>(&self, mut f: F) -> Result<(Viewer, T)>
+    pub(crate) async fn read<T, F>(&self, mut f: F) -> forge::Result<(Viewer, T)>
     where
         T: Send + 'static,
-        F: FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut ReadTx<'_>) -> forge::Result<T> + Send + 'static,
     {
         self.forge()
             .read(self.caller(), move |tx| {
@@ -99,10 +126,10 @@ impl PageCx {
     }
 
     /// Runs a use case that writes, in a transaction that is durable when this returns.
-    pub(crate) async fn write<T, F>(&self, f: F) -> Result<T>
+    pub(crate) async fn write<T, F>(&self, f: F) -> forge::Result<T>
     where
         T: Send + 'static,
-        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> forge::Result<T> + Send + 'static,
     {
         self.forge().write(self.caller(), f).await
     }
@@ -110,14 +137,14 @@ impl PageCx {
     /// Runs a use case that takes long, or renders text whose length visitors do not know, on a blocking thread.
     ///
     /// Waits while the client network has too many of them.
-    pub(crate) async fn run_blocking<T, F>(&self, mut f: F) -> Result<(Viewer, T)>
+    pub(crate) async fn run_blocking<T, F>(&self, mut f: F) -> forge::Result<(Viewer, T)>
     where
         T: Send + 'static,
-        F: FnMut(&mut BlockingContext<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut BlockingContext<'_>) -> forge::Result<T> + Send + 'static,
     {
         let Some(_permit) = self.pages.0.page_permits.acquire(self.origin.address).await else {
             metrics::counter!("gable_limited_requests_total", "kind" => "expensive").increment(1);
-            return Err(forge::Error::Busy);
+            return Err(Error::Busy);
         };
         self.forge()
             .run_blocking(self.caller(), move |cx| {

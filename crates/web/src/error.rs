@@ -56,7 +56,7 @@ impl PageError {
     /// Returns the page of the error, with the navigation of the visitor.
     pub(crate) async fn into_page(self, cx: &PageCx) -> Response {
         let viewer = cx.viewer().await.ok();
-        let is_signed_in = viewer.as_ref().is_some_and(|viewer| viewer.user.is_some());
+        let is_signed_in = viewer.as_ref().is_some_and(|viewer| viewer.user().is_some());
         if matches!(self, Self::Forge(Error::Unauthenticated)) && !is_signed_in {
             // After the sign-in, a browser opens a page and cannot send the form again.
             let return_to = if cx.method == Method::POST { String::new() } else { cx.origin_path() };
@@ -119,9 +119,9 @@ impl PageError {
 /// Renders an error page. Without a layout the navigation is that of a visitor who is not signed in.
 pub(crate) fn render(status: StatusCode, text: Option<String>, request_id: &str, layout: Option<Layout>) -> Response {
     let (title, usual_text) = usual_text(status);
-    let mut layout = layout.unwrap_or_else(|| Layout::anonymous(Viewer { user: None, now: model::Time::UNIX_EPOCH }));
+    let mut layout = layout.unwrap_or_else(|| Layout::anonymous(Viewer::anonymous(model::Time::UNIX_EPOCH)));
     title.clone_into(&mut layout.title);
-    let offers_sign_in = status == StatusCode::NOT_FOUND && layout.viewer.user.is_none();
+    let offers_sign_in = status == StatusCode::NOT_FOUND && layout.viewer.user().is_none();
     let template = ErrorTemplate {
         offers_sign_in,
         layout,

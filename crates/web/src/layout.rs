@@ -1,5 +1,6 @@
 //! What all pages have in common: the navigation at the top, the title and the stylesheet.
 
+use forge::ProjectAbility;
 use model::{Project, Visibility};
 
 use crate::{
@@ -26,7 +27,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn new(cx: &PageCx, viewer: Viewer, title: impl Into<String>) -> Self {
-        let secret = cx.session().filter(|_| viewer.user.is_some());
+        let secret = cx.session().filter(|_| viewer.user().is_some());
         let form_token = secret.map(|secret| form_tokens::create(secret.reveal(), cx.forge().random_bytes()));
         // A title has no markup that could show characters that reorder text.
         let title = title.into().replace(text::plain::is_bidi_control, "\u{fffd}");
@@ -85,7 +86,7 @@ pub(crate) struct ProjectHead {
 }
 
 impl ProjectHead {
-    pub(crate) fn new(project: &Project, tab: Tab, has_code: bool) -> Self {
+    pub(crate) fn new(project: &Project, tab: Tab, viewer: &Viewer) -> Self {
         Self {
             name: project.name.clone(),
             path: project.path.clone(),
@@ -95,7 +96,7 @@ impl ProjectHead {
             archived: project.archived,
             links: ProjectLinks::new(&project.full_path()),
             tab,
-            has_code,
+            has_code: project.default_branch.is_some() && viewer.can_in(project, ProjectAbility::DownloadCode),
             open_issues: project.features.issues_enabled.then_some(project.open_issues),
         }
     }

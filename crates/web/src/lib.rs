@@ -63,8 +63,7 @@ impl Pages {
             Ok(found) => {
                 (origin.record_route)(found.route.pattern);
                 let cx = PageCx::new(self.clone(), origin, parts, found.params);
-                let result = routes::dispatch(found.route.page, cx.clone(), body).await;
-                match result {
+                match (found.route.handler)(cx.clone(), body).await {
                     Ok(response) => response,
                     Err(error) => error.into_page(&cx).await,
                 }

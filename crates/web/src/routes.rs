@@ -1,4 +1,6 @@
-//! The table of all pages: which method and path leads to which page.
+//! The table of all pages: which method and path leads to which handler. Each domain has its own part of the table.
+
+use std::pin::Pin;
 
 use axum::{
     body::Body,
@@ -6,94 +8,51 @@ use axum::{
 };
 use percent_encoding::percent_decode_str;
 
-use crate::{
-    accounts::{dashboard, sign_in},
-    assets,
-    context::PageCx,
-    error::PageResult,
-    projects::{explore, home, namespaces},
-    repository::{branches, commit, commits, compare, files, raw, tags},
-    tracker::{issue, issues, new_issue},
-};
+use crate::{accounts, assets, context::PageCx, error::PageResult, projects, repository, tracker};
 
 /// A route of the web interface.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     /// The method; `GET` includes `HEAD`.
     pub method: &'static str,
-    /// The path. `{namespace}` is one segment, `{project}` and `{group}` are several, and `{location}` is the rest.
+    /// The path. `{project}` and `{group}` are several segments, `{location}` is zero or more, and any other variable is
+    /// one.
     pub pattern: &'static str,
-    pub(crate) page: Page,
+    pub(crate) handler: Handler,
 }
 
-/// The pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Page {
-    Root,
-    Asset,
-    SignInForm,
-    SignIn,
-    SignOut,
-    Dashboard,
-    Explore,
-    Group,
-    Namespace,
-    Project,
-    Tree,
-    TreeOfDefaultBranch,
-    Blob,
-    Raw,
-    Commits,
-    CommitsOfDefaultBranch,
-    Commit,
-    Branches,
-    Tags,
-    CompareForm,
-    Compare,
-    Issues,
-    NewIssue,
-    CreateIssue,
-    Issue,
-    ReplyToIssue,
+/// Handles a request for a page.
+pub(crate) type Handler = fn(PageCx, Body) -> Pin<Box<dyn Future<Output = PageResult> + Send>>;
+
+/// Defines the route of a page that is read.
+macro_rules! get {
+    ($pattern:literal, $handler:path) => {
+        $crate::routes::Route { method: "GET", pattern: $pattern, handler: |cx, _| Box::pin($handler(cx)) }
+    };
 }
 
-const fn get(pattern: &'static str, page: Page) -> Route {
-    Route { method: "GET", pattern, page }
+/// Defines the route of a form that is submitted.
+macro_rules! post {
+    ($pattern:literal, $handler:path) => {
+        $crate::routes::Route { method: "POST", pattern: $pattern, handler: |cx, body| Box::pin($handler(cx, body)) }
+    };
 }
 
-const fn post(pattern: &'static str, page: Page) -> Route {
-    Route { method: "POST", pattern, page }
-}
+pub(crate) use {get, post};
 
-/// All routes. The first one that matches is used.
-pub const ROUTES: &[Route] = &[
-    get("/", Page::Root),
-    get("/assets/{location}", Page::Asset),
-    get("/users/sign_in", Page::SignInForm),
-    post("/users/sign_in", Page::SignIn),
-    post("/users/sign_out", Page::SignOut),
-    get("/dashboard", Page::Dashboard),
-    get("/explore", Page::Explore),
-    get("/groups/{group}", Page::Group),
-    get("/{project}/-/tree", Page::TreeOfDefaultBranch),
-    get("/{project}/-/tree/{location}", Page::Tree),
-    get("/{project}/-/blob/{location}", Page::Blob),
-    get("/{project}/-/raw/{location}", Page::Raw),
-    get("/{project}/-/commits", Page::CommitsOfDefaultBranch),
-    get("/{project}/-/commits/{location}", Page::Commits),
-    get("/{project}/-/commit/{location}", Page::Commit),
-    get("/{project}/-/branches", Page::Branches),
-    get("/{project}/-/tags", Page::Tags),
-    get("/{project}/-/compare", Page::CompareForm),
-    get("/{project}/-/compare/{location}", Page::Compare),
-    get("/{project}/-/issues", Page::Issues),
-    post("/{project}/-/issues", Page::CreateIssue),
-    get("/{project}/-/issues/new", Page::NewIssue),
-    post("/{project}/-/issues/{location}/notes", Page::ReplyToIssue),
-    get("/{project}/-/issues/{location}", Page::Issue),
-    get("/{namespace}", Page::Namespace),
-    get("/{project}", Page::Project),
+/// The parts of the table. The first route that matches is used; those of projects match any path and come last.
+const PARTS: &[&[Route]] = &[
+    &[get!("/assets/{location}", assets::get)],
+    accounts::ROUTES,
+    repository::ROUTES,
+    tracker::ROUTES,
+    projects::ROUTES,
 ];
+
+/// Returns all routes.
+pub fn all() -> impl Iterator<Item = &'static Route> {
+    PARTS.iter().copied().flatten()
+}
 
 /// Words after the path of a project that led to its pages before `/-/` was introduced.
 const OLD_WORDS: [&str; 9] = ["tree", "blob", "raw", "commits", "commit", "branches", "tags", "compare", "issues"];
@@ -103,8 +62,18 @@ const OLD_WORDS: [&str; 9] = ["tree", "blob", "raw", "commits", "commit", "branc
 pub(crate) struct PathParams {
     /// The path of a project, a group or a user.
     pub(crate) subject: String,
-    /// The rest of the path.
+    /// The segments for `{location}`, with slashes.
     pub(crate) location: String,
+    /// The names and values of the other variables.
+    others: Vec<(&'static str, String)>,
+}
+
+impl PathParams {
+    /// Returns the value of a variable of one segment.
+    pub(crate) fn get(&self, name: &str) -> &str {
+        let found = self.others.iter().find(|(found, _)| *found == name);
+        found.map_or_else(|| panic!("the route has no variable {name}"), |(_, value)| value.as_str())
+    }
 }
 
 /// A route with the variable parts of the path.
@@ -116,11 +85,11 @@ pub(crate) struct Found {
 /// Finds the route of a request; fails with 404, or with 405 if the path exists for another method.
 pub(crate) fn find(method: &Method, path: &str) -> Result<Found, StatusCode> {
     let path = percent_decode_str(path).decode_utf8().map_err(|_| StatusCode::NOT_FOUND)?;
-    let path = path.trim_matches('/');
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
     let mut status = StatusCode::NOT_FOUND;
-    for route in ROUTES {
-        let Some(params) = match_path(route.pattern, path) else { continue };
+    for route in all() {
+        let Some(params) = match_path(route.pattern, &segments) else { continue };
         if route.method == method {
             return Ok(Found { route, params });
         }
@@ -129,33 +98,39 @@ pub(crate) fn find(method: &Method, path: &str) -> Result<Found, StatusCode> {
     Err(status)
 }
 
-/// Matches a path without its outer slashes.
-fn match_path(pattern: &str, path: &str) -> Option<PathParams> {
-    // No path of a project, a group or a user has a control character, and PostgreSQL refuses to search for NUL.
-    let subject = |text: &str| (!text.is_empty() && !model::text::has_control(text)).then(|| text.to_owned());
-    let pattern = pattern.trim_start_matches('/');
-    if let Some(pattern) = pattern.strip_prefix("{project}/-/") {
-        let (project, rest) = path.split_once("/-/")?;
-        let location = match pattern.split_once("{location}") {
-            Some((before, after)) => rest.strip_prefix(before)?.strip_suffix(after)?,
-            None => (rest == pattern).then_some("")?,
+/// Matches the segments of a path.
+fn match_path(pattern: &'static str, mut path: &[&str]) -> Option<PathParams> {
+    let mut params = PathParams::default();
+    let mut pattern = pattern.trim_start_matches('/').split('/').peekable();
+    while let Some(part) = pattern.next() {
+        let Some(variable) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) else {
+            path = path.strip_prefix(&[part])?;
+            continue;
         };
-        return Some(PathParams { subject: subject(project)?, location: location.to_owned() });
-    }
-    let is_in_project = path.contains("/-/") || path.ends_with("/-");
-    match pattern {
-        "{namespace}" => (!path.contains('/')).then_some(())?,
-        "{project}" => (path.contains('/') && !is_in_project).then_some(())?,
-        "groups/{group}" => {
-            return Some(PathParams { subject: subject(path.strip_prefix("groups/")?)?, ..PathParams::default() });
+        let length = match variable {
+            // The path of a project ends before `-`, and has a namespace.
+            "project" | "group" => {
+                let length = path.iter().position(|segment| *segment == "-").unwrap_or(path.len());
+                (length > usize::from(variable == "project")).then_some(length)?
+            }
+            "location" => path.len().checked_sub(pattern.clone().count())?,
+            _ => 1,
+        };
+        let (values, rest) = path.split_at_checked(length)?;
+        path = rest;
+        match variable {
+            "location" => params.location = values.join("/"),
+            "project" | "group" | "namespace" => params.subject = subject(values)?,
+            name => params.others.push((name, subject(values)?)),
         }
-        "assets/{location}" => {
-            let location = path.strip_prefix("assets/")?.to_owned();
-            return Some(PathParams { location, ..PathParams::default() });
-        }
-        fixed => return (path == fixed).then(PathParams::default),
     }
-    Some(PathParams { subject: subject(path)?, ..PathParams::default() })
+    path.is_empty().then_some(params)
+}
+
+/// Returns a text that the database can be searched for: no name has a control character, and PostgreSQL refuses NUL.
+fn subject(segments: &[&str]) -> Option<String> {
+    let is_valid = segments.iter().all(|segment| !segment.is_empty() && !model::text::has_control(segment));
+    is_valid.then(|| segments.join("/"))
 }
 
 /// Returns the path of a page of a project with `/-/`, for a path in the form without it.
@@ -163,37 +138,6 @@ pub(crate) fn current_form(path: &str) -> Option<String> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let at = segments.iter().skip(2).position(|segment| OLD_WORDS.contains(segment))? + 2;
     Some(format!("/{}/-/{}", segments[..at].join("/"), segments[at..].join("/")))
-}
-
-/// Calls the handler of a page.
-pub(crate) async fn dispatch(page: Page, cx: PageCx, body: Body) -> PageResult {
-    match page {
-        Page::Root => dashboard::redirect(cx).await,
-        Page::Asset => assets::get(&cx),
-        Page::SignInForm => sign_in::form(cx).await,
-        Page::SignIn => sign_in::create(cx, body).await,
-        Page::SignOut => sign_in::end(cx, body).await,
-        Page::Dashboard => dashboard::show(cx).await,
-        Page::Explore => explore::show(cx).await,
-        Page::Group => namespaces::group(cx).await,
-        Page::Namespace => namespaces::show(cx).await,
-        Page::Project => home::show(cx).await,
-        Page::TreeOfDefaultBranch => Ok(files::redirect_to_home(&cx)),
-        Page::Tree | Page::Blob => files::show(cx, page).await,
-        Page::Raw => raw::show(cx).await,
-        Page::CommitsOfDefaultBranch => commits::redirect(cx).await,
-        Page::Commits => commits::show(cx).await,
-        Page::Commit => commit::show(cx).await,
-        Page::Branches => branches::show(cx).await,
-        Page::Tags => tags::show(cx).await,
-        Page::CompareForm => compare::form(cx).await,
-        Page::Compare => compare::show(cx).await,
-        Page::Issues => issues::show(cx).await,
-        Page::NewIssue => new_issue::form(cx).await,
-        Page::CreateIssue => new_issue::create(cx, body).await,
-        Page::Issue => issue::show(cx).await,
-        Page::ReplyToIssue => issue::reply(cx, body).await,
-    }
 }
 
 #[cfg(test)]
@@ -220,7 +164,7 @@ mod tests {
         check("/a/b/-/tree/main/-/x", Some(("/{project}/-/tree/{location}", "a/b", "main/-/x")));
         check("/a/b/-/blob/main/a%20b%2Fc", Some(("/{project}/-/blob/{location}", "a/b", "main/a b/c")));
         check("/a/b/-/commit/abc", Some(("/{project}/-/commit/{location}", "a/b", "abc")));
-        check("/a/b/-/issues/7", Some(("/{project}/-/issues/{location}", "a/b", "7")));
+        check("/a/b/-/issues/7", Some(("/{project}/-/issues/{iid}", "a/b", "")));
         check("/a/b/-/issues/new", Some(("/{project}/-/issues/new", "a/b", "")));
         check("/a/b/-/unknown", None);
         check("/a/b/-", None);

@@ -36,7 +36,7 @@ struct DashboardTemplate {
 
 /// Leads from the root to the page where a visitor starts.
 pub(crate) async fn redirect(cx: PageCx) -> PageResult {
-    let is_signed_in = cx.viewer().await?.user.is_some();
+    let is_signed_in = cx.viewer().await?.user().is_some();
     Ok(response::redirect(if is_signed_in { "/dashboard" } else { "/explore" }))
 }
 

@@ -39,7 +39,7 @@ struct SignInTemplate {
 pub(crate) async fn form(cx: PageCx) -> PageResult {
     let viewer = cx.viewer().await?;
     let return_to = links::local_path(cx.query().get("return_to")).unwrap_or_default().to_owned();
-    if viewer.user.is_some() {
+    if viewer.user().is_some() {
         return Ok(response::redirect(if return_to.is_empty() { AFTER_SIGN_IN } else { &return_to }));
     }
     let layout = Layout::new(&cx, viewer, "Sign in");

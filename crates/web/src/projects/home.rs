@@ -71,7 +71,7 @@ async fn project_home(cx: &PageCx) -> Result<HomeTemplate, Error> {
         .await?;
     let ProjectHome { project, can_push, code } = home;
     Ok(HomeTemplate {
-        head: ProjectHead::new(&project, Tab::Code, folder.is_some()),
+        head: ProjectHead::new(&project, Tab::Code, &viewer),
         layout: Layout::new(cx, viewer, format!("{} / {}", project.namespace.name, project.name)),
         clone_urls: clone_urls(cx, &project),
         fork_source: project.forked_from.as_ref().map(|source| {

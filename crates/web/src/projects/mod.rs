@@ -1,6 +1,15 @@
 //! Pages of projects, groups and users.
 
-pub(crate) mod explore;
-pub(crate) mod home;
+mod explore;
+mod home;
 pub(crate) mod list;
-pub(crate) mod namespaces;
+mod namespaces;
+
+use crate::routes::{Route, get};
+
+pub(crate) const ROUTES: &[Route] = &[
+    get!("/explore", explore::show),
+    get!("/groups/{group}", namespaces::group),
+    get!("/{namespace}", namespaces::show),
+    get!("/{project}", home::show),
+];

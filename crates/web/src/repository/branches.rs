@@ -32,8 +32,8 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (viewer, found) = cx.read(move |tx| browse::branches(tx, &project, &page)).await?;
     let InProject { project, value: (branches, default) } = found;
     response::page(&BranchesTemplate {
+        head: ProjectHead::new(&project, Tab::Branches, &viewer),
         layout: Layout::new(&cx, viewer, format!("Branches · {}", project.full_path())),
-        head: ProjectHead::new(&project, Tab::Branches, default.is_some()),
         default: default.unwrap_or_default(),
         pager: Pager::of(&cx.uri, &query, &branches),
         branches: branches.items,

@@ -42,8 +42,8 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let body = message.split_once('\n').map_or("", |(_, body)| body).trim().to_owned();
     let title = format!("{} · {} · {}", commit.title(), commit.short_id(), project.full_path());
     response::page(&CommitTemplate {
+        head: ProjectHead::new(&project, Tab::Commits, &viewer),
         layout: Layout::new(&cx, viewer, title),
-        head: ProjectHead::new(&project, Tab::Commits, true),
         body,
         additions: stats.additions,
         deletions: stats.deletions,

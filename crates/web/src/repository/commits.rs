@@ -51,8 +51,8 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let links = ProjectLinks::new(&project.full_path());
     let what = if path.is_empty() { revision.name.clone() } else { format!("{path} · {}", revision.name) };
     response::page(&CommitsTemplate {
+        head: ProjectHead::new(&project, Tab::Commits, &viewer),
         layout: Layout::new(&cx, viewer, format!("Commits · {what} · {}", project.full_path())),
-        head: ProjectHead::new(&project, Tab::Commits, true),
         breadcrumbs: breadcrumbs(&links, &project.path, &revision.name, &path),
         pager: Pager::new(&cx.uri, &query, page, has_more, String::new()),
         revision: revision.name,

@@ -83,8 +83,8 @@ async fn render(cx: PageCx, range: Option<(String, String)>) -> PageResult {
     let status = if error.is_some() { StatusCode::NOT_FOUND } else { StatusCode::OK };
     let title = if is_requested { format!("{from}...{to}") } else { "Compare".to_owned() };
     let template = CompareTemplate {
+        head: ProjectHead::new(&project, Tab::Compare, &viewer),
         layout: Layout::new(&cx, viewer, format!("{title} · {}", project.full_path())),
-        head: ProjectHead::new(&project, Tab::Compare, true),
         from,
         to,
         names,

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::response::Response;
 use forge::{
     Caller,
     browse::{self, File, FolderOrFile, InProject, Revision},
 };
-use model::{Oid, Project};
+use model::{Oid, Project, objects::EntryKind};
 
 use super::folder::{self, Breadcrumb, ENTRIES_PER_PAGE, FolderView, SYMBOLIC_LINK};
 use crate::{
@@ -17,7 +16,6 @@ use crate::{
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
     paging, response,
-    routes::Page,
     text::{
         self, Markup,
         highlight::{HighlightCache, Lines, MAX_BYTES, MAX_LINES},
@@ -75,12 +73,21 @@ enum View {
 }
 
 /// Leads to the home page of the project, which shows the default branch.
-pub(crate) fn redirect_to_home(cx: &PageCx) -> Response {
-    response::redirect(ProjectLinks::new(&cx.params.subject).home())
+pub(crate) async fn redirect_to_home(cx: PageCx) -> PageResult {
+    Ok(response::redirect(ProjectLinks::new(&cx.params.subject).home()))
 }
 
-/// Shows a folder or a file. A folder that is requested as a file leads to the page of the folder, and the other way round.
-pub(crate) async fn show(cx: PageCx, requested: Page) -> PageResult {
+/// Shows a folder; leads to the page of the file if there is one at this path.
+pub(crate) async fn folder(cx: PageCx) -> PageResult {
+    show(cx, EntryKind::Tree).await
+}
+
+/// Shows a file; leads to the page of the folder if there is one at this path.
+pub(crate) async fn file(cx: PageCx) -> PageResult {
+    show(cx, EntryKind::Blob).await
+}
+
+async fn show(cx: PageCx, requested: EntryKind) -> PageResult {
     let (project, location, query) = (cx.project(), cx.params.location.clone(), cx.query());
     let page = paging::requested(&query, ENTRIES_PER_PAGE);
     let is_plain = query.get("plain") == "1";
@@ -90,10 +97,10 @@ pub(crate) async fn show(cx: PageCx, requested: Page) -> PageResult {
             let InProject { project, value } = cx.read(|tx| browse::entry(tx, &project, &location, &page))?;
             let links = ProjectLinks::new(&project.full_path());
             let view = match value {
-                FolderOrFile::Folder(folder) if requested == Page::Blob => {
+                FolderOrFile::Folder(folder) if requested == EntryKind::Blob => {
                     View::Moved(links.tree(&folder.revision.name, &folder.path))
                 }
-                FolderOrFile::File(file) if requested == Page::Tree => {
+                FolderOrFile::File(file) if requested == EntryKind::Tree => {
                     View::Moved(links.blob(&file.revision.name, &file.entry.path))
                 }
                 FolderOrFile::Folder(folder) => View::Folder(Box::new(FolderView::new(&project, *folder, &uri))),
@@ -104,7 +111,7 @@ pub(crate) async fn show(cx: PageCx, requested: Page) -> PageResult {
             Ok((project, view))
         })
         .await?;
-    let head = ProjectHead::new(&project, Tab::Code, true);
+    let head = ProjectHead::new(&project, Tab::Code, &viewer);
     match view {
         View::Moved(url) => Ok(response::redirect(&url)),
         View::Folder(folder) => {

@@ -30,8 +30,8 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let page = paging::requested(&query, TAGS_PER_PAGE);
     let (viewer, InProject { project, value: tags }) = cx.read(move |tx| browse::tags(tx, &project, &page)).await?;
     response::page(&TagsTemplate {
+        head: ProjectHead::new(&project, Tab::Tags, &viewer),
         layout: Layout::new(&cx, viewer, format!("Tags · {}", project.full_path())),
-        head: ProjectHead::new(&project, Tab::Tags, project.default_branch.is_some()),
         pager: Pager::of(&cx.uri, &query, &tags),
         tags: tags.items,
     })

@@ -15,8 +15,6 @@ use model::{Issue, IssueIid, IssueState, Note, Page, Time};
 use crate::{
     context::PageCx,
     error::{PageError, PageResult},
-    form_tokens,
-    forms::Fields,
     layout::{Layout, ProjectHead, Tab},
     links::{self, ProjectLinks},
     paging::{self, Pager},
@@ -66,9 +64,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
 
 /// Adds a comment, closes or reopens an issue.
 pub(crate) async fn reply(cx: PageCx, body: Body) -> PageResult {
-    let fields = Fields::read(body).await?;
-    let session = cx.session().ok_or(PageError::Forge(Error::Unauthenticated))?;
-    form_tokens::check(&cx, &fields, Some(session.reveal()))?;
+    let fields = cx.form(body).await?;
     let (project, iid) = (cx.project(), iid(&cx)?);
     let note = fields.get("note").replace("\r\n", "\n");
     let closed = match fields.get("state") {
@@ -88,9 +84,7 @@ pub(crate) async fn reply(cx: PageCx, body: Body) -> PageResult {
 }
 
 fn iid(cx: &PageCx) -> Result<IssueIid, PageError> {
-    let is_number = cx.params.location.bytes().all(|byte| byte.is_ascii_digit());
-    let number = cx.params.location.parse::<i64>().ok().filter(|_| is_number);
-    number.map(IssueIid::new).ok_or(PageError::Status(StatusCode::NOT_FOUND))
+    cx.number("iid").map(IssueIid::new)
 }
 
 async fn render(cx: &PageCx, typed_note: String, error: Option<String>) -> PageResult {
@@ -115,8 +109,8 @@ async fn render(cx: &PageCx, typed_note: String, error: Option<String>) -> PageR
         .await?;
     let IssuePage { issue, can_comment, can_change, .. } = page;
     let template = IssueTemplate {
+        head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(cx, viewer, format!("{} (#{}) · {}", issue.title, issue.iid, project.full_path())),
-        head: ProjectHead::new(&project, Tab::Issues, project.default_branch.is_some()),
         description,
         notes,
         pager,

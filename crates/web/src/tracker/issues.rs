@@ -75,8 +75,8 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (viewer, found) = cx.read(move |tx| issue_pages::list(tx, &project, &options, &page)).await?;
     let InProject { project, value: IssueList { issues, can_create } } = found;
     response::page(&IssuesTemplate {
+        head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(&cx, viewer, format!("Issues · {}", project.full_path())),
-        head: ProjectHead::new(&project, Tab::Issues, project.default_branch.is_some()),
         states: STATES.iter().map(|(value, label, _)| (*value, *label, *value == state.0)).collect(),
         orders: ORDERS.iter().map(|(value, label, ..)| (*value, *label, *value == order.0)).collect(),
         is_filtered: [&search, &label, &milestone].into_iter().any(is_given) || state.0 != STATES[0].0,

@@ -7,8 +7,7 @@ use model::issues::NewIssue;
 
 use crate::{
     context::PageCx,
-    error::{PageError, PageResult},
-    form_tokens,
+    error::PageResult,
     forms::Fields,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
@@ -35,9 +34,7 @@ pub(crate) async fn form(cx: PageCx) -> PageResult {
 
 /// Creates an issue.
 pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
-    let fields = Fields::read(body).await?;
-    let session = cx.session().ok_or(PageError::Forge(Error::Unauthenticated))?;
-    form_tokens::check(&cx, &fields, Some(session.reveal()))?;
+    let fields = cx.form(body).await?;
     let description = fields.get("description").replace("\r\n", "\n");
     let new = Unvalidated::valid(NewIssue {
         title: fields.get("title").trim().to_owned(),
@@ -74,8 +71,8 @@ async fn render(
     let project = cx.project();
     let (viewer, project) = cx.read(move |tx| issue_pages::open_for_creation(tx, &project)).await?;
     let template = NewIssueTemplate {
+        head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(cx, viewer, format!("New issue · {}", project.full_path())),
-        head: ProjectHead::new(&project, Tab::Issues, project.default_branch.is_some()),
         title: fields.get("title").to_owned(),
         description: fields.get("description").to_owned(),
         confidential: fields.get("confidential") == "1",

@@ -48,10 +48,10 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
         "/assets/{location}" => return stylesheet.to_owned(),
         pattern if pattern.contains("/blob/") || pattern.contains("/raw/") => "master/README.md",
         pattern if pattern.contains("/compare/") => "master...master",
-        pattern if pattern.contains("/issues/") => "1",
         _ => "master",
     };
     pattern
+        .replace("{iid}", "1")
         .replace("{project}", "owner/x")
         .replace("{namespace}", "owner")
         .replace("{group}", "acme")
@@ -67,7 +67,7 @@ async fn table(visibility: i32) -> String {
     for name in VISITORS {
         let _ = write!(table, " {name:>9}");
     }
-    for route in web::routes::ROUTES {
+    for route in web::routes::all() {
         let _ = write!(table, "\n{:<5}{:<43}", route.method, route.pattern);
         for visitor in &visitors {
             let method: Method = route.method.parse().expect("a method");
