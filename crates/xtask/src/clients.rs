@@ -28,7 +28,7 @@ pub(crate) fn run(report: &mut Report) {
     let prepared = report.step("clients: packages", || {
         system::install_missing(&[PYTHON, NODE, RUBY_GITLAB, CURL, SSH, BUBBLEWRAP])?;
         python = python_environment()?;
-        modules = node_modules()?;
+        modules = node_packages("npm", &script("npm"))?.join("node_modules");
         Ok(())
     });
     if !prepared {
@@ -86,7 +86,7 @@ fn pytest(python: &Path) -> Command {
 }
 
 /// Runs a client against its own server.
-fn run_client(dialect: &str, flags: &[&str], client: &mut Command) -> Result<TestCounts> {
+pub(crate) fn run_client(dialect: &str, flags: &[&str], client: &mut Command) -> Result<TestCounts> {
     with_server(dialect, flags, client, steps::run_tests)
 }
 
@@ -151,10 +151,9 @@ fn python_environment() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Returns the `node_modules` folder with the clients; rebuilt if the lock file or node changes.
-fn node_modules() -> Result<PathBuf> {
-    let folder = workspace::cache_folder().join("npm");
-    let source = script("npm");
+/// Installs the packages of a `package.json` into a folder of this name; again if the lock file or node changes.
+pub(crate) fn node_packages(name: &str, source: &Path) -> Result<PathBuf> {
+    let folder = workspace::cache_folder().join(name);
     let version = steps::read(Command::new("node").arg("--version"))?;
     let stamp = format!("{version}{}", read(&source.join("package-lock.json"))?);
     rebuild_if_stale(&folder, &stamp, || {
@@ -168,7 +167,7 @@ fn node_modules() -> Result<PathBuf> {
         npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
         steps::run(&mut npm)
     })?;
-    Ok(folder.join("node_modules"))
+    Ok(folder)
 }
 
 /// Builds a folder unless its stamp file says that it is up to date.

@@ -1,5 +1,6 @@
 //! Development tasks: `cargo xtask test`, `cargo xtask check`, `cargo xtask bench`, `cargo xtask seed`,
-//! `cargo xtask load`, `cargo xtask crash`, `cargo xtask dist`.
+//! `cargo xtask load`, `cargo xtask crash`, `cargo xtask pictures`,
+//! `cargo xtask dist`.
 
 #![expect(clippy::print_stdout, reason = "a command-line tool prints to the terminal")]
 
@@ -17,6 +18,7 @@ mod steps;
 mod system;
 mod temp_folder;
 mod test;
+mod web;
 mod workspace;
 
 use std::process::ExitCode;
@@ -24,7 +26,8 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 
 const USAGE: &str = "\
-cargo xtask test [--sqlite] [--postgres] [--clients]   run all tests, or only these parts
+cargo xtask test [--sqlite] [--postgres] [--clients] [--web]
+                                                       run all tests, or only these parts
 cargo xtask check                                      check formatting, lints, documentation and licenses, then run all tests
 cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--hooks] [--pipelines] [--pushes] [--sqlite] [--postgres]
                   [--before PROGRAM] [--all-rows] [--seconds N] [--json]
@@ -36,6 +39,7 @@ cargo xtask load [--users N] [--seconds N] [--until-overload] [--data DIR] [--da
 cargo xtask crash [--runs N] [--only NAME] [--seed N] [--model NAME] [--report FILE] [--sqlite] [--postgres]
                                                        crash the server during writes: kills, power cuts and full
                                                        disks; default: 300 crashes in total
+cargo xtask pictures [FOLDER]                          take pictures of the web interface; default: target/pictures
 cargo xtask dist [--profile NAME]                      build an archive and a Debian package";
 
 fn main() -> ExitCode {
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Some((command, rest)) if command == "seed" => seed::run(rest),
         Some((command, rest)) if command == "load" => load::run(rest),
         Some((command, rest)) if command == "crash" => crash::CrashOptions::read(rest).and_then(crash::run),
+        Some((command, rest)) if command == "pictures" => web::take_pictures(rest),
         Some((command, rest)) if command == "dist" => dist::DistOptions::read(rest).and_then(dist::run),
         _ => Err(anyhow!("usage:\n{USAGE}")),
     };

@@ -50,6 +50,12 @@ pub(crate) const NODE: Requirement = Requirement {
     is_installed: || find("node").is_some() && find("npm").is_some(),
     packages: &["nodejs", "npm"],
 };
+/// Opens the pages of the web interface.
+pub(crate) const CHROMIUM: Requirement = Requirement {
+    name: "Chromium with a font",
+    is_installed: || find("chromium").is_some(),
+    packages: &["chromium", "fonts-dejavu-core"],
+};
 /// The Ruby client library, packaged by Debian.
 pub(crate) const RUBY_GITLAB: Requirement =
     Requirement { name: "Ruby with the gem gitlab", is_installed: has_ruby_gitlab, packages: &["ruby-gitlab"] };

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: runs all tests on both databases and with third-party clients.
+//! `cargo xtask test`: runs all tests on both databases and with third-party clients, and the web interface in Chromium.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,6 +12,7 @@ use crate::{
     postgres::Postgres,
     steps::{self, Report, TestCounts},
     system::{self, BUBBLEWRAP, CURL, OPENSSL, POSTGRES, SLIRP, SSH},
+    web,
     workspace::{self, cargo},
 };
 
@@ -23,24 +24,26 @@ pub(crate) struct Parts {
     sqlite: bool,
     postgres: bool,
     clients: bool,
+    web: bool,
 }
 
 impl Parts {
     /// Every part.
-    pub(crate) const ALL: Self = Self { sqlite: true, postgres: true, clients: true };
+    pub(crate) const ALL: Self = Self { sqlite: true, postgres: true, clients: true, web: true };
 
     /// Parses the flags; without flags, all parts are selected.
     pub(crate) fn read(flags: &[String]) -> Result<Self> {
         if flags.is_empty() {
             return Ok(Self::ALL);
         }
-        let mut parts = Self { sqlite: false, postgres: false, clients: false };
+        let mut parts = Self { sqlite: false, postgres: false, clients: false, web: false };
         for flag in flags {
             match flag.as_str() {
                 "--sqlite" => parts.sqlite = true,
                 "--postgres" => parts.postgres = true,
                 "--clients" => parts.clients = true,
-                other => bail!("unknown flag {other}; test accepts --sqlite, --postgres and --clients"),
+                "--web" => parts.web = true,
+                other => bail!("unknown flag {other}; test accepts --sqlite, --postgres, --clients and --web"),
             }
         }
         Ok(parts)
@@ -90,6 +93,9 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
     }
     if parts.clients {
         clients::run(report);
+    }
+    if parts.web {
+        web::run(report);
     }
 }
 

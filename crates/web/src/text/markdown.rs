@@ -232,7 +232,20 @@ fn sanitize(html: &str, source: &Source) -> String {
             ("img", "src") => rewrite_image(value, &source),
             _ => Some(value.into()),
         });
-    builder.clean(html).to_string()
+    align_by_class(builder.clean(html).to_string())
+}
+
+/// Replaces the attribute `align`, which HTML no longer has, by classes. In sanitized HTML, `<` begins a tag.
+fn align_by_class(mut html: String) -> String {
+    if html.contains(" align=\"") {
+        for element in ["td", "th", "p", "div"] {
+            for side in ["left", "center", "right"] {
+                html = html
+                    .replace(&format!("<{element} align=\"{side}\">"), &format!("<{element} class=\"align-{side}\">"));
+            }
+        }
+    }
+    html
 }
 
 /// Rewrites a link: relative ones lead to files of the repository or to uploads, and anchors to the prefixed ids of the text.
@@ -314,8 +327,8 @@ mod tests {
         assert_eq!(
             html("# Title\n\n- [x] *done*\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n"),
             "<h2 id=\"user-content-title\">Title</h2>\n<ul>\n<li> ☑ <em>done</em></li>\n</ul>\n<table>\n<thead>\n\
-             <tr>\n<th>a</th>\n<th align=\"right\">b</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>1</td>\n\
-             <td align=\"right\">2</td>\n</tr>\n</tbody>\n</table>\n"
+             <tr>\n<th>a</th>\n<th class=\"align-right\">b</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>1</td>\n\
+             <td class=\"align-right\">2</td>\n</tr>\n</tbody>\n</table>\n"
         );
     }
 

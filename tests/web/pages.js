@@ -1,0 +1,198 @@
+// Opens every page of the route table as each kind of visitor: the HTML is valid, axe finds nothing serious in light and
+// dark, nothing scrolls sideways at 320 px, no script or style is blocked, and the page weighs little.
+
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+
+import { HtmlValidate } from "html-validate";
+
+import { launch, visit } from "./browser.js";
+import { check, test } from "./tests.js";
+
+const VISITORS = [undefined, "dan", "root"];
+
+/** The limits of a first visit, in bytes. */
+const MAX_DOCUMENT = 50 * 1024;
+const MAX_FIRST_VISIT = 100 * 1024;
+const MAX_STYLES = 20 * 1024;
+const MAX_SCRIPTS = 30 * 1024;
+const MAX_REQUESTS = 4;
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+const validator = new HtmlValidate({
+  extends: ["html-validate:recommended"],
+  rules: {
+    // Matters of taste.
+    "attr-quotes": "off",
+    "no-trailing-whitespace": "off",
+    "doctype-style": "off",
+    "long-title": "off",
+    "void-style": "off",
+    "prefer-native-element": "off",
+    "require-sri": "off",
+    // Form fields repeat for each row of a list, and buttons share a name with different values.
+    "form-dup-name": "off",
+    // Not every browser knows them, and the addresses are not phone numbers.
+    "tel-non-breaking": "off",
+  },
+});
+
+/** Returns the routes of pages that are read, from the access table that the tests of the policy print. */
+function routes() {
+  const snapshots = join(process.env.GABLE_SOURCE, "crates/server/tests/it/policy/snapshots");
+  const table = readFileSync(join(snapshots, "it__policy__access_to_pages__pages_of_a_public_project.snap"), "utf8");
+  return table.split("\n").map((line) => /^GET +(\S+)/.exec(line)?.[1]).filter(Boolean);
+}
+
+/** The pages by their route: a path, several, or `null` if the route does not lead to a page. */
+function addresses(instance) {
+  const { issue, milestone, head, pipeline, failed, compiled } = instance;
+  return {
+    "/": null,
+    "/assets/{location}": null,
+    "/users/sign_in": "/users/sign_in",
+    "/dashboard": "/dashboard",
+    "/explore": ["/explore", "/explore?search=nothing+here"],
+    "/groups/{group}": "/groups/acme",
+    "/{namespace}": ["/ann", "/acme", "/missing"],
+    "/{project}": ["/acme/rocket", "/ann/empty", "/ann/secret"],
+    "/{project}/-/tree": null,
+    "/{project}/-/tree/{location}": "/acme/rocket/-/tree/main/src",
+    "/{project}/-/blob/{location}": ["src/engine.rs", "docs/manual.md", "logo.png"].map(
+      (path) => `/acme/rocket/-/blob/main/${path}`,
+    ),
+    "/{project}/-/raw/{location}": null,
+    "/{project}/-/commits": null,
+    "/{project}/-/commits/{location}": "/acme/rocket/-/commits/main",
+    "/{project}/-/commit/{location}": `/acme/rocket/-/commit/${head}`,
+    "/{project}/-/branches": "/acme/rocket/-/branches",
+    "/{project}/-/tags": "/acme/rocket/-/tags",
+    "/{project}/-/compare": "/acme/rocket/-/compare",
+    "/{project}/-/compare/{location}": "/acme/rocket/-/compare/main...newtons",
+    "/{project}/-/issues": ["/acme/rocket/-/issues", "/acme/rocket/-/issues?state=closed&search=x"],
+    "/{project}/-/issues/new": "/acme/rocket/-/issues/new",
+    "/{project}/-/issues/{iid}": `/acme/rocket/-/issues/${issue.iid}`,
+  };
+}
+
+/** Tests all pages, and prints what they weigh. */
+export async function testPages(instance) {
+  const known = addresses(instance);
+  const missing = routes().filter((route) => !(route in known));
+  await test("every route has a page to test", () => {
+    check(missing.length === 0, `add these routes to pages.js: ${missing.join(" ")}`);
+  });
+  const paths = Object.values(known).flat().filter(Boolean);
+  const browser = await launch();
+  const rows = new Map();
+  try {
+    for (const username of VISITORS) {
+      const page = await visit(browser, username);
+      const problems = watch(page);
+      for (const path of paths) {
+        await test(`${path} as ${username ?? "anonymous"}`, async () => {
+          problems.length = 0;
+          const response = await page.goto(path);
+          if (response.request().redirectedFrom()) return;
+          const html = await response.text();
+          validate(html);
+          await examine(page, username === "dan");
+          check(problems.length === 0, problems.join("\n"));
+        });
+      }
+      await page.context().close();
+    }
+    for (const path of paths) {
+      await test(`the weight of ${path}`, async () => {
+        const weight = await weigh(browser, path);
+        if (weight) rows.set(path, weight);
+      });
+    }
+  } finally {
+    await browser.close();
+  }
+  print(rows);
+}
+
+/** Collects errors of scripts and violations of the content security policy. */
+function watch(page) {
+  const problems = [];
+  page.on("pageerror", (error) => problems.push(`script error: ${error.message}`));
+  page.on("console", (message) => {
+    // Chromium reports the status of error pages too.
+    if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) problems.push(message.text());
+  });
+  return problems;
+}
+
+/** Fails if the HTML has errors. */
+function validate(html) {
+  const report = validator.validateStringSync(html);
+  const messages = report.results.flatMap(({ messages }) => messages);
+  const texts = messages.map(({ line, column, message, ruleId }) => `${line}:${column} ${message} (${ruleId})`);
+  check(report.valid, `invalid HTML\n${texts.join("\n")}`);
+}
+
+/** Fails if axe has serious findings, or if the page is wider than a narrow screen. */
+async function examine(page, inDark) {
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.emulateMedia({ colorScheme: "light" });
+  await runAxe(page, "light", {});
+  if (inDark) {
+    // Only the colours are different.
+    await page.emulateMedia({ colorScheme: "dark" });
+    await runAxe(page, "dark", { runOnly: ["color-contrast", "link-in-text-block"] });
+  }
+  await page.setViewportSize({ width: 320, height: 700 });
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  check(width <= 320, `the page is ${width} px wide on a screen of 320 px`);
+}
+
+async function runAxe(page, scheme, options) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate((options) => globalThis.axe.run(document, options), options);
+  const serious = violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
+  const texts = serious.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join("\n  ")}`);
+  check(serious.length === 0, `axe in ${scheme}\n${texts.join("\n")}`);
+}
+
+/** Returns what a first visit loads, compressed as the server sends it. */
+async function weigh(browser, path) {
+  const page = await visit(browser);
+  const loads = [];
+  page.on("response", (response) => loads.push(response));
+  try {
+    const response = await page.goto(path, { waitUntil: "networkidle" });
+    if (response.request().redirectedFrom()) return undefined;
+    const weight = { document: 0, style: 0, script: 0, image: 0, requests: 0 };
+    for (const load of loads) {
+      const kind = load.request().resourceType();
+      const { responseBodySize } = await load.request().sizes();
+      const size = responseBodySize > 0 ? responseBodySize : gzipSync(await load.body()).length;
+      const name = { document: "document", stylesheet: "style", script: "script" }[kind] ?? "image";
+      weight[name] += size;
+      weight.requests += 1;
+    }
+    const total = weight.document + weight.style + weight.script + weight.image;
+    check(weight.document <= MAX_DOCUMENT, `the document has ${weight.document} bytes`);
+    check(weight.style <= MAX_STYLES, `the styles have ${weight.style} bytes`);
+    check(weight.script <= MAX_SCRIPTS, `the scripts have ${weight.script} bytes`);
+    check(total <= MAX_FIRST_VISIT, `the first visit loads ${total} bytes`);
+    check(weight.requests <= MAX_REQUESTS, `the first visit makes ${weight.requests} requests`);
+    return { ...weight, total };
+  } finally {
+    await page.context().close();
+  }
+}
+
+function print(rows) {
+  const number = (value) => String(value).padStart(9);
+  const columns = ["document", "style", "script", "image", "total", "requests"];
+  console.log(`${"first visit, bytes as sent".padEnd(60)}${columns.map(number).join("")}`);
+  for (const [path, weight] of rows) {
+    console.log(`${path.slice(0, 58).padEnd(60)}${columns.map((column) => number(weight[column])).join("")}`);
+  }
+}

@@ -1,0 +1,131 @@
+// What people do with the web interface, with and without JavaScript.
+
+import { launch, signIn, visit } from "./browser.js";
+import { api } from "./gable.js";
+import { check, test } from "./tests.js";
+
+/** The stories: each opens its own windows with `open(username)`. */
+const STORIES = {
+  async "a visitor finds a project and reads its code"(open) {
+    const page = await open();
+    await page.goto("/");
+    await page.getByRole("searchbox", { name: "Search projects" }).fill("rocket");
+    await page.keyboard.press("Enter");
+    await page.getByRole("link", { name: "acme/rocket" }).click();
+    await expectHeading(page, /Rocket/);
+    await page.getByRole("link", { name: "src", exact: true }).click();
+    await page.getByRole("link", { name: "engine.rs", exact: true }).click();
+    await expectText(page, "pub fn consumption");
+    await page.getByRole("link", { name: "History" }).click();
+    await page.getByRole("link", { name: "Add the engine" }).click();
+    await expectText(page, "src/engine.rs");
+  },
+
+  async "a wrong password is refused, the right one leads back"(open) {
+    const page = await open();
+    await page.goto("/acme/rocket/-/issues/new");
+    check(page.url().includes("/users/sign_in"), `not asked to sign in: ${page.url()}`);
+    await page.getByLabel("Username or email").fill("dan");
+    await page.getByLabel("Password").fill("wrong-password");
+    await page.getByRole("main").getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("alert").waitFor();
+    check((await page.getByLabel("Username or email").inputValue()) === "dan", "the username was not kept");
+    const again = await open();
+    await again.goto("/acme/rocket/-/issues/new");
+    await again.getByLabel("Username or email").fill("dan");
+    await again.getByLabel("Password").fill("correct-horse-battery");
+    await again.getByRole("main").getByRole("button", { name: "Sign in" }).click();
+    check(again.url().endsWith("/acme/rocket/-/issues/new"), `not led back: ${again.url()}`);
+  },
+
+  async "a user reports an issue, a developer answers and closes it"(open, { rocket }) {
+    const title = `It leaks ${Date.now()}`;
+    const eve = await open("eve");
+    await eve.goto("/acme/rocket/-/issues");
+    await eve.getByRole("link", { name: "New issue" }).click();
+    await eve.getByRole("button", { name: "Create issue" }).click();
+    await eve.getByLabel("Title").fill(title);
+    await eve.getByLabel(/^Description/).fill("Some **fuel** <script>alert(1)</script>");
+    await eve.getByRole("button", { name: "Create issue" }).click();
+    await expectHeading(eve, title);
+    check((await eve.locator("strong", { hasText: "fuel" }).count()) === 1, "the Markdown is not rendered");
+    const dan = await open("dan");
+    await dan.goto(eve.url());
+    await dan.getByLabel(/^Comment/).fill("Thank you.");
+    await dan.getByRole("button", { name: "Close issue" }).click();
+    await expectText(dan, "Thank you.");
+    await eve.reload();
+    await eve.getByRole("button", { name: "Reopen issue" }).click();
+    const issues = await api("GET", `/projects/${rocket.id}/issues?state=opened`);
+    check(issues.some((issue) => issue.title === title), "the issue is not open");
+  },
+
+  async "a developer compares two branches"(open) {
+    const page = await open("dan");
+    await page.goto("/acme/rocket");
+    await page.getByRole("link", { name: "Compare", exact: true }).click();
+    await page.getByLabel("From").fill("main");
+    await page.getByLabel("to", { exact: true }).fill("newtons");
+    await page.getByRole("button", { name: "Compare" }).click();
+    await expectText(page, "Measure the thrust in newtons");
+    await expectText(page, "thrust.max(0.0)");
+  },
+
+  async "a signed-out user cannot go back to private pages"(open) {
+    const page = await open("ann");
+    await page.goto("/ann/secret");
+    await expectHeading(page, /Secret/);
+    await page.getByRole("button", { name: "Sign out" }).click();
+    const response = await page.goto("/ann/secret");
+    check(response.status() === 404, `status ${response.status()}`);
+  },
+
+  async "a keyboard suffices to sign in and open a project"(open) {
+    const page = await open();
+    await signIn(page, "dan");
+    await page.goto("/acme/rocket");
+    await page.keyboard.press("Tab");
+    check((await focusedText(page)) === "Skip to content", "the first link does not skip the navigation");
+    await page.keyboard.press("Enter");
+    const isMain = await page.evaluate(() => document.activeElement.id === "main");
+    check(isMain, "the focus is not in the content");
+  },
+};
+
+/** Runs each story with JavaScript and without it. */
+export async function tellStories(instance) {
+  const browser = await launch();
+  try {
+    for (const javaScriptEnabled of [true, false]) {
+      for (const [name, story] of Object.entries(STORIES)) {
+        await test(`${name}, ${javaScriptEnabled ? "with" : "without"} JavaScript`, async () => {
+          const windows = [];
+          const open = async (username) => {
+            const page = await visit(browser, username, { javaScriptEnabled });
+            windows.push(page);
+            return page;
+          };
+          try {
+            await story(open, instance);
+          } finally {
+            for (const page of windows) await page.context().close();
+          }
+        });
+      }
+    }
+  } finally {
+    await browser.close();
+  }
+}
+
+async function expectText(page, text) {
+  await page.getByText(text).first().waitFor();
+}
+
+async function expectHeading(page, name) {
+  await page.getByRole("heading", { name }).first().waitFor();
+}
+
+function focusedText(page) {
+  return page.evaluate(() => document.activeElement.textContent.trim());
+}
