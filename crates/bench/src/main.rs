@@ -28,6 +28,7 @@ mod seed;
 mod server;
 mod sql;
 mod transport;
+mod web_pages;
 
 use std::{collections::HashSet, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -37,7 +38,7 @@ use report::Report;
 
 /// The variable with the URL of PostgreSQL, which may contain a password.
 const DATABASE: &str = "GABLE_BENCH_DATABASE";
-const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --hooks, --pipelines, --pushes, --processor-time, --compare-lists, --before PROGRAM, --sqlite, --postgres, --all-rows, --seconds N and --json";
+const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --hooks, --pipelines, --pushes, --processor-time, --web, --compare-lists, --before PROGRAM, --sqlite, --postgres, --all-rows, --seconds N and --json";
 
 /// The benchmarks to run, and for how long.
 struct Settings {
@@ -55,6 +56,7 @@ struct Settings {
     pipelines: bool,
     pushes: bool,
     processor_time: bool,
+    web: bool,
     /// Only with an earlier version.
     compare_lists: bool,
     parts: lists::ListParts,
@@ -94,8 +96,8 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
                 seconds = text.parse().map_err(|_| anyhow!("--seconds takes a number, not {text}"))?;
             }
             "--json" | "--all-rows" | "--basics" | "--project" | "--lists" | "--growth" | "--repository"
-            | "--issues" | "--hooks" | "--pipelines" | "--pushes" | "--processor-time" | "--compare-lists"
-            | "--sqlite" | "--postgres" => {
+            | "--issues" | "--hooks" | "--pipelines" | "--pushes" | "--processor-time" | "--web"
+            | "--compare-lists" | "--sqlite" | "--postgres" => {
                 named.insert(flag.as_str());
             }
             other => bail!("unknown flag {other}; bench accepts {FLAGS}"),
@@ -122,6 +124,7 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
             "--pipelines",
             "--pushes",
             "--processor-time",
+            "--web",
             "--compare-lists",
         ];
         wanted(flag, &all)
@@ -132,14 +135,15 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
     if engine("--sqlite") {
         engines.push(Engine::Sqlite);
     }
-    let with_engine = ["--issues", "--hooks", "--pipelines", "--pushes", "--processor-time", "--compare-lists"];
+    let with_engine =
+        ["--issues", "--hooks", "--pipelines", "--pushes", "--processor-time", "--web", "--compare-lists"];
     if engine("--postgres") && (parts.any() || with_engine.into_iter().any(part)) {
         engines.push(Engine::Postgres(std::env::var(DATABASE).map_err(|_| anyhow!("{DATABASE} is not set"))?));
     }
     let (json, all_rows) = (named.contains("--json"), named.contains("--all-rows"));
     let (basics, repository) = (part("--basics"), part("--repository"));
     let (issues, hooks, pipelines, pushes) = (part("--issues"), part("--hooks"), part("--pipelines"), part("--pushes"));
-    let processor_time = part("--processor-time");
+    let (processor_time, web) = (part("--processor-time"), part("--web"));
     Ok(Settings {
         gable,
         before,
@@ -154,6 +158,7 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
         pipelines,
         pushes,
         processor_time,
+        web,
         compare_lists,
         parts,
         engines,
@@ -175,6 +180,7 @@ fn measure(settings: Settings) -> Result<()> {
         pipelines,
         pushes,
         processor_time,
+        web,
         compare_lists,
         parts,
         engines,
@@ -206,6 +212,9 @@ fn measure(settings: Settings) -> Result<()> {
     }
     for engine in engines.iter().filter(|_| processor_time) {
         report.processor_time.push(processor_time::measure(&gable, before.as_deref(), &folder, engine)?);
+    }
+    for engine in engines.iter().filter(|_| web) {
+        report.web_pages.push(web_pages::measure(&gable, &folder, engine)?);
     }
     if repository {
         let mut results = repository::measure(&folder, time)?;

@@ -20,7 +20,7 @@ use crate::{
     pipelines::{self, JOBS, RUNNERS, TRACE_BYTES_PER_SECOND, TRACING_JOBS},
     processor_time,
     pushes::{self, MANY_REFS, REFS},
-    repository,
+    repository, web_pages,
 };
 
 /// The results of the selected benchmarks.
@@ -36,6 +36,7 @@ pub(crate) struct Report {
     pub(crate) pipelines: Vec<pipelines::Results>,
     pub(crate) pushes: Vec<pushes::Results>,
     pub(crate) processor_time: Vec<processor_time::Results>,
+    pub(crate) web_pages: Vec<web_pages::Results>,
     pub(crate) repository: Option<repository::Results>,
 }
 
@@ -92,6 +93,9 @@ impl Report {
         for results in &self.processor_time {
             tables += &processor_times(results);
         }
+        for results in &self.web_pages {
+            tables += &web_page_table(results);
+        }
         tables + &self.repository.as_ref().map(reads).unwrap_or_default()
     }
 
@@ -128,6 +132,12 @@ impl Report {
                 json!({ "engine": engine, "name": name, "caller": caller, "micros": row.now, "before": row.before })
             })
         });
+        let web_pages = self.web_pages.iter().flat_map(|results| {
+            results.rows.iter().map(|row| {
+                let engine = results.kind.to_string();
+                json!({ "engine": engine, "name": row.name, "bytes": row.size, "p90": row.one, "p90_of_many": row.many })
+            })
+        });
         let ratios = self.basics.as_ref().map(|basics| &basics.user.ratios);
         json!({
             "ratios": ratios,
@@ -135,6 +145,7 @@ impl Report {
             "pages": pages.collect::<Vec<_>>(),
             "growth": growths.collect::<Vec<_>>(),
             "processor_time": processor_time.collect::<Vec<_>>(),
+            "web_pages": web_pages.collect::<Vec<_>>(),
             "repository": reads.collect::<Vec<_>>(),
         })
     }
@@ -286,6 +297,27 @@ fn rows_of_hooks(results: &hooks::Results) -> Vec<Row> {
 }
 
 /// Formats the processor time of requests, in microseconds and as multiples of that of the first one.
+/// Formats the times and sizes of pages.
+fn web_page_table(results: &web_pages::Results) -> String {
+    let (kind, idle, peak) = (results.kind, results.idle_memory, results.peak_memory);
+    let mut table = format!("\n{kind}, pages with 10,000 projects; memory {idle:.1} MB idle, {peak:.1} MB at most\n");
+    let _ =
+        writeln!(table, "{:<30} {:>10} {:>10} {:>8} {:>12}  verdict", "", "bytes", "P90, ms", "goal", "50 visitors");
+    for row in &results.rows {
+        let many = row.many.map(|many| format!("{many:.1}")).unwrap_or_default();
+        let _ = writeln!(
+            table,
+            "{:<30} {:>10} {:>10.2} {:>8} {many:>12}  {}",
+            row.name,
+            row.size,
+            row.one,
+            format!("≤ {}", row.goal),
+            verdict(Some(row.is_met()))
+        );
+    }
+    table
+}
+
 fn processor_times(results: &processor_time::Results) -> String {
     let mut table = format!(
         "\n{:<38} {:<15} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}\n",

@@ -15,6 +15,8 @@ use crate::floor;
 
 /// The access token of the administrator.
 pub(crate) const TOKEN: &str = "bench-administrator1";
+/// The password of the administrator.
+pub(crate) const ROOT_PASSWORD: &str = "bench-password-1";
 
 /// A running server, which is killed on drop.
 pub(crate) struct Server {
@@ -81,6 +83,7 @@ impl Server {
         // Rate limits would distort the measurement.
         command.args(unlimited_flags(Path::new(command.get_program())));
         command.args(["--listen", "127.0.0.1:0", "--data"]).arg(data).env("GABLE_ROOT_TOKEN", TOKEN);
+        command.env("GABLE_ROOT_PASSWORD", ROOT_PASSWORD);
         if let Some(url) = database {
             command.env("GABLE_DATABASE", url);
         }

@@ -44,6 +44,7 @@ fn needs_postgres(flags: &[String]) -> bool {
         "--pipelines",
         "--pushes",
         "--processor-time",
+        "--web",
     ]) || !has_flag(&["--basics", "--repository"]);
     engine && part
 }

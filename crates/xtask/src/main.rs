@@ -29,7 +29,7 @@ const USAGE: &str = "\
 cargo xtask test [--sqlite] [--postgres] [--clients] [--web]
                                                        run all tests, or only these parts
 cargo xtask check                                      check formatting, lints, documentation and licenses, then run all tests
-cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--hooks] [--pipelines] [--pushes] [--sqlite] [--postgres]
+cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--hooks] [--pipelines] [--pushes] [--web] [--sqlite] [--postgres]
                   [--before PROGRAM] [--all-rows] [--seconds N] [--json]
                                                        run all benchmarks, or only these; compare with an earlier version
 cargo xtask seed --data DIR [--projects N] [--database URL] [--seed N]
