@@ -13,7 +13,8 @@ pub use accounts::{emails, keys, passwords, sessions, tokens, users, web_session
 pub use admin::{doctor, first_start, instance_key, storage_upgrade, tasks};
 use ci::job_notifier;
 pub use ci::{
-    artifacts, job_queue, jobs, lint, pipelines, runners, stale_jobs, statuses, stuck_jobs, traces, triggers, variables,
+    artifact_files, artifacts, job_pages, job_queue, jobs, lint, pipeline_pages, pipelines, runners, stale_jobs,
+    statuses, stuck_jobs, traces, triggers, variables,
 };
 pub use projects::{deploy_keys, events, explore, fork_links, forks, groups, members, namespaces, uploads};
 use projects::{import_slots, imports};

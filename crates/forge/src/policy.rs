@@ -112,8 +112,12 @@ pub enum ProjectAbility {
     PushCode,
     /// Protect and unprotect branches.
     ProtectBranches,
+    /// See the pages of pipelines.
+    ViewPipelines,
     /// Read pipelines.
     ReadPipelines,
+    /// See the pages of jobs with their traces and artifacts.
+    ViewJobs,
     /// Read jobs with their traces and artifacts.
     ReadJobs,
     /// Start, retry, cancel and erase pipelines and jobs.
@@ -208,14 +212,16 @@ pub enum Requirement {
 
 impl ProjectAbility {
     /// All abilities, for printing the table.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         Self::DownloadUpload,
         Self::ViewProject,
         Self::ReadProject,
         Self::DownloadCode,
         Self::PushCode,
         Self::ProtectBranches,
+        Self::ViewPipelines,
         Self::ReadPipelines,
+        Self::ViewJobs,
         Self::ReadJobs,
         Self::RunPipelines,
         Self::AdministerCi,
@@ -251,7 +257,7 @@ impl ProjectAbility {
     pub fn requirement(self) -> Requirement {
         match self {
             Self::DownloadUpload | Self::ViewProject | Self::ViewIssues => Requirement::Visible,
-            Self::DownloadCode => Requirement::VisibleOrRole(Role::Reporter),
+            Self::DownloadCode | Self::ViewPipelines | Self::ViewJobs => Requirement::VisibleOrRole(Role::Reporter),
             Self::ReadPipelines | Self::ReadJobs | Self::ReadStatuses | Self::CommentOnCommits => {
                 Requirement::SignedInVisibleOrRole(Role::Reporter)
             }
@@ -297,7 +303,15 @@ impl ProjectAbility {
 
     /// Returns whether the ability is disabled in a project without CI.
     fn needs_ci(self) -> bool {
-        matches!(self, Self::ReadPipelines | Self::ReadJobs | Self::RunPipelines | Self::AdministerCi)
+        matches!(
+            self,
+            Self::ViewPipelines
+                | Self::ReadPipelines
+                | Self::ViewJobs
+                | Self::ReadJobs
+                | Self::RunPipelines
+                | Self::AdministerCi
+        )
     }
 
     /// Returns whether the ability is disabled in an archived project.
@@ -429,7 +443,8 @@ impl Actor {
             }
         }
         let visible_without_membership = project.visibility >= self.visible_from()
-            && (ability != ProjectAbility::ReadJobs || project.features.public_builds);
+            && (project.features.public_builds
+                || !matches!(ability, ProjectAbility::ReadJobs | ProjectAbility::ViewJobs));
         let disabled = ability.is_disabled_by_archiving() && project.archived
             || ability.needs_issues() && !project.features.issues_enabled
             || ability.needs_ci() && !project.features.builds_enabled;
@@ -748,7 +763,9 @@ ReadProject                   -        yes       yes       yes       yes       y
 DownloadCode                yes        yes         -       yes       yes       yes       yes
 PushCode                      -          -         -         -       yes       yes       yes
 ProtectBranches               -          -         -         -         -       yes       yes
+ViewPipelines               yes        yes         -       yes       yes       yes       yes
 ReadPipelines                 -        yes         -       yes       yes       yes       yes
+ViewJobs                    yes        yes         -       yes       yes       yes       yes
 ReadJobs                      -        yes         -       yes       yes       yes       yes
 RunPipelines                  -          -         -         -       yes       yes       yes
 AdministerCi                  -          -         -         -         -       yes       yes

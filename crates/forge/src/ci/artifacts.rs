@@ -201,7 +201,8 @@ pub fn open_by_ref(
     Err(Error::NotFound(None))
 }
 
-fn open_of_job(tx: &mut ReadTx<'_>, project: &model::Project, job: JobId) -> Result<Artifact> {
+/// Opens the archive of a job, if its CI file allows the role of the caller to read it. The caller checks permissions.
+pub(crate) fn open_of_job(tx: &mut ReadTx<'_>, project: &model::Project, job: JobId) -> Result<Artifact> {
     let spec = store::job_runs::spec_of(tx.db(), job)?.and_then(|spec| ci::JobSpec::from_json(&spec));
     let access = spec.and_then(|spec| spec.artifacts).and_then(|artifacts| artifacts.access);
     let role = tx.project_role(project);

@@ -174,20 +174,20 @@ async fn change_job(
     forge.read(caller, load).await
 }
 
-fn find(tx: &mut ReadTx<'_>, project: &Project, id: JobId) -> Result<Job> {
+pub(crate) fn find(tx: &mut ReadTx<'_>, project: &Project, id: JobId) -> Result<Job> {
     let now = tx.now();
     let found = store::job_lists::find(tx.db(), project.id, id, now)?;
     found.ok_or(Error::NotFound(None))
 }
 
-fn detail(tx: &mut ReadTx<'_>, project: &Project, job: Job) -> Result<JobDetail> {
+pub(crate) fn detail(tx: &mut ReadTx<'_>, project: &Project, job: Job) -> Result<JobDetail> {
     let mut all = details(tx, project, vec![job])?;
     all.pop().ok_or_else(|| Error::Internal("the details of a job are missing".into()))
 }
 
 /// Loads the data related to jobs: all users with one statement, and each commit once.
 fn details(tx: &mut ReadTx<'_>, project: &Project, jobs: Vec<Job>) -> Result<Vec<JobDetail>> {
-    let commits = commits_of(tx, project, &jobs)?;
+    let commits = reachable_commits(tx, project, jobs.iter().map(|job| job.pipeline.sha))?;
     let users: HashSet<UserId> = jobs.iter().filter_map(|job| Some(job.user.as_ref()?.id)).collect();
     let users = store::job_lists::users_of(tx.db(), &users.into_iter().collect::<Vec<_>>())?;
     let now = tx.now();
@@ -206,14 +206,18 @@ fn details(tx: &mut ReadTx<'_>, project: &Project, jobs: Vec<Job>) -> Result<Vec
     Ok(jobs.into_iter().map(detail).collect())
 }
 
-/// Returns the reachable commits of jobs; none while reachability is unknown.
-fn commits_of(tx: &mut ReadTx<'_>, project: &Project, jobs: &[Job]) -> Result<HashMap<Oid, Commit>> {
+/// Returns those of the commits that are reachable; none while reachability is unknown.
+pub(crate) fn reachable_commits(
+    tx: &mut ReadTx<'_>,
+    project: &Project,
+    shas: impl IntoIterator<Item = Oid>,
+) -> Result<HashMap<Oid, Commit>> {
     let mut commits = HashMap::new();
-    if jobs.is_empty() {
+    let shas: HashSet<Oid> = shas.into_iter().collect();
+    if shas.is_empty() {
         return Ok(commits);
     }
     let Some(repository) = tx.repository(project)? else { return Ok(commits) };
-    let shas: HashSet<Oid> = jobs.iter().map(|job| job.pipeline.sha).collect();
     let shas: Vec<Oid> = shas.into_iter().collect();
     let reachable = match repository.which_commits_are_reachable(&shas) {
         Err(git::Error::Busy | git::Error::Indexing) => return Ok(commits),

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use ci::{Plan, StatusEvent, progress};
 use model::{
     JobId, Oid, Page, Pipeline, PipelineId, Project, Slice, Status, TriggerId, UserId, Violations,
-    pipelines::{PipelineScope, Source},
+    pipelines::{PipelineFilter, PipelineScope, Source},
 };
 use store::{jobs::JobChanges, pipelines::NewPipeline};
 
@@ -82,8 +82,10 @@ pub fn list(
     let project = tx.project(project, ProjectAbility::ReadPipelines)?;
     let (scope, page) = (*scope.validate()?, *page.validate()?);
     match scope {
-        PipelineScope::All => Ok(store::pipelines::list(tx.db(), project.id, false, page)?),
-        PipelineScope::Running => Ok(store::pipelines::list(tx.db(), project.id, true, page)?),
+        PipelineScope::All | PipelineScope::Running => {
+            let filter = PipelineFilter { only_running: scope == PipelineScope::Running, ..PipelineFilter::default() };
+            Ok(store::pipelines::list(tx.db(), project.id, &filter, page)?)
+        }
         PipelineScope::Branches => list_by_ref(tx, &project, false, page),
         PipelineScope::Tags => list_by_ref(tx, &project, true, page),
     }

@@ -19,7 +19,7 @@ use futures_util::{
     StreamExt as _, TryStreamExt as _,
     stream::{self, BoxStream},
 };
-use model::{Job, JobId, PipelineId, ProjectId, RunnerId, Status, jobs::JobKind, tokens::Digest};
+use model::{Job, JobId, PipelineId, Project, ProjectId, RunnerId, Status, jobs::JobKind, tokens::Digest};
 use store::job_runs::JobRun;
 use tokio::{sync::watch, task::JoinError};
 use tracing::warn;
@@ -424,7 +424,12 @@ pub(crate) fn notify_ended(forge: &Forge, job: JobId) {
 /// Opens a trace that the caller may read.
 pub fn open(tx: &mut ReadTx<'_>, project: &ProjectRef, job: &Unvalidated<JobId>) -> Result<Trace> {
     let project = tx.project(project, ProjectAbility::ReadJobs)?;
-    let run = find_in_project(tx, project.id, *job.validate()?)?;
+    open_of_job(tx, &project, *job.validate()?)
+}
+
+/// Opens the trace of a job; the caller checks permissions.
+pub(crate) fn open_of_job(tx: &mut ReadTx<'_>, project: &Project, job: JobId) -> Result<Trace> {
+    let run = find_in_project(tx, project.id, job)?;
     let log_key = LogKey { folder: project.storage.as_str().into(), number: run.job.get() };
     Ok(Trace { log_key, size: run.visible(), ended: run.status.is_done() })
 }
@@ -444,6 +449,15 @@ pub async fn read(forge: &Forge, trace: &Trace, range: Range<u64>) -> Result<Box
     let found = forge.shared().logs.read(&trace.log_key, range).await?;
     // Removed meanwhile.
     Ok(found.unwrap_or_else(|| stream::empty().boxed()))
+}
+
+/// Returns a small part of the visible bytes of a trace; it is shorter if the trace is.
+pub async fn read_part(forge: &Forge, trace: &Trace, range: Range<u64>) -> Result<Vec<u8>> {
+    let range = range.start..range.end.min(trace.size);
+    if range.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(forge.shared().logs.read_range(&trace.log_key, range).await?)
 }
 
 /// Streams a trace from an offset until its job ends, the caller may no longer read it, or the server shuts down.

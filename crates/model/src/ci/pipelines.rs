@@ -153,6 +153,17 @@ pub enum PipelineScope {
     Tags,
 }
 
+/// Which pipelines of a project to list, by status and ref.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PipelineFilter {
+    /// Only pending and running pipelines.
+    pub only_running: bool,
+    /// Only pipelines with this status.
+    pub status: Option<Status>,
+    /// Only pipelines of this branch or tag.
+    pub ref_name: Option<String>,
+}
+
 /// The summary of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelineSummary {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use diesel::{prelude::*, sql_types::Bool};
-use model::{Job, JobId, Oid, Page, ProjectId, Slice, Status, Time, User, UserId};
+use model::{Job, JobId, Oid, Page, PipelineId, ProjectId, Slice, Status, Time, User, UserId};
 
 use crate::{
     Conn, Result,
@@ -11,6 +11,7 @@ use crate::{
     fragment::Fragment,
     identities,
     jobs::{JoinedRow, joined_jobs, with_artifacts},
+    pipelines::to_status,
     schema::{builds, pipelines, users},
     users::Row as UserRow,
 };
@@ -80,6 +81,29 @@ pub fn find(db: &mut Conn, project: ProjectId, id: JobId, now: Time) -> Result<O
         .first(conn)
         .optional())?;
     Ok(with_artifacts(db, row.into_iter().collect(), now)?.pop())
+}
+
+/// Returns the latest job of each name in a pipeline, with commit statuses of external services, ordered by stage and ID.
+pub fn latest_of_pipeline(db: &mut Conn, pipeline: PipelineId, now: Time) -> Result<Vec<Job>> {
+    let rows: Vec<JoinedRow> = on!(db, conn => joined_jobs!()
+        .filter(builds::pipeline_id.eq(pipeline.get()))
+        .filter(builds::retried.eq(false))
+        .order((builds::stage_index, builds::id))
+        .load(conn))?;
+    with_artifacts(db, rows, now)
+}
+
+/// Returns the newest jobs of a name in a pipeline: the latest one and those that it replaces.
+pub fn attempts(db: &mut Conn, pipeline: PipelineId, name: &str, limit: i64) -> Result<Vec<(JobId, Status)>> {
+    let rows: Vec<(i64, String)> = on!(db, conn => builds::table
+        .filter(builds::pipeline_id.eq(pipeline.get()))
+        .filter(builds::name.eq(name))
+        .filter(with_status(&[]))
+        .order(builds::id.desc())
+        .limit(limit)
+        .select((builds::id, builds::status))
+        .load(conn))?;
+    Ok(rows.into_iter().map(|(id, status)| (JobId::new(id), to_status(&status))).collect())
 }
 
 /// Returns users by ID; deleted users are missing.

@@ -5,14 +5,15 @@ use diesel::{
     sql_types::{Bool, Double, Nullable},
 };
 use model::{
-    IntentId, Oid, Page, Pipeline, PipelineId, ProjectId, Slice, Status, Time, TriggerId, UserId, pipelines::Source,
+    IntentId, Oid, Page, Pipeline, PipelineId, ProjectId, Slice, Status, Time, TriggerId, UserId,
+    pipelines::{PipelineFilter, Source},
 };
 
 use crate::{
     Conn, Result,
     conn::on,
     fragment::Fragment,
-    schema::{pipelines, users},
+    schema::{builds, pipelines, users},
     times::{from_micros, from_micros_opt, to_micros},
     users::SummaryRow,
 };
@@ -162,8 +163,8 @@ pub fn find(db: &mut Conn, project: ProjectId, id: PipelineId) -> Result<Option<
     Ok(row.map(to_pipeline))
 }
 
-/// Returns a page of the pipelines of a project, newest first, optionally only pending and running ones.
-pub fn list(db: &mut Conn, project: ProjectId, only_running: bool, page: Page) -> Result<Slice<Pipeline>> {
+/// Returns a page of the pipelines of a project, newest first.
+pub fn list(db: &mut Conn, project: ProjectId, filter: &PipelineFilter, page: Page) -> Result<Slice<Pipeline>> {
     macro_rules! matching {
         () => {{
             let mut query = pipelines::table
@@ -171,9 +172,15 @@ pub fn list(db: &mut Conn, project: ProjectId, only_running: bool, page: Page) -
                 .filter(pipelines::project_id.eq(project.get()))
                 .filter(pipelines::intent_id.is_null())
                 .into_boxed();
-            if only_running {
+            if filter.only_running {
                 // Matches the condition of the partial index.
                 query = query.filter(Fragment::<Bool>::new("pipelines.status IN ('pending', 'running')"));
+            }
+            if let Some(status) = filter.status {
+                query = query.filter(pipelines::status.eq(status.as_str()));
+            }
+            if let Some(ref_name) = &filter.ref_name {
+                query = query.filter(pipelines::ref_name.eq(ref_name));
             }
             query
         }};
@@ -209,6 +216,56 @@ pub fn by_ids(db: &mut Conn, ids: &[PipelineId]) -> Result<Vec<Pipeline>> {
         .select((Row::as_select(), Option::<SummaryRow>::as_select(), coverage()))
         .load(conn))?;
     Ok(rows.into_iter().map(to_pipeline).collect())
+}
+
+/// A status that at least one of the latest jobs in a stage of a pipeline has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageStatus {
+    /// The ID of the pipeline.
+    pub pipeline: PipelineId,
+    /// The position of the stage.
+    pub index: i32,
+    /// The name of the stage.
+    pub stage: String,
+    /// The status.
+    pub status: Status,
+    /// Whether the job may fail.
+    pub allow_failure: bool,
+}
+
+/// Returns the distinct statuses in the stages of pipelines, ordered by stage.
+pub fn stage_statuses(db: &mut Conn, ids: &[PipelineId]) -> Result<Vec<StageStatus>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<(i64, i32, String, String, bool)> = on!(db, conn => builds::table
+        .filter(Fragment::<Bool>::new("builds.pipeline_id").in_ids(ids))
+        .filter(builds::retried.eq(false))
+        .select((builds::pipeline_id, builds::stage_index, builds::stage, builds::status, builds::allow_failure))
+        .distinct()
+        .order((builds::stage_index, builds::stage))
+        .load(conn))?;
+    let found = rows.into_iter().map(|(pipeline, index, stage, status, allow_failure)| StageStatus {
+        pipeline: PipelineId::new(pipeline),
+        index,
+        stage,
+        status: to_status(&status),
+        allow_failure,
+    });
+    Ok(found.collect())
+}
+
+/// Returns the newest pipeline of a commit with its status.
+pub fn newest_of_commit(db: &mut Conn, project: ProjectId, sha: Oid) -> Result<Option<(PipelineId, Status)>> {
+    let found: Option<(i64, String)> = on!(db, conn => pipelines::table
+        .filter(pipelines::project_id.eq(project.get()))
+        .filter(pipelines::sha.eq(sha.to_string()))
+        .filter(pipelines::intent_id.is_null())
+        .order(pipelines::id.desc())
+        .select((pipelines::id, pipelines::status))
+        .first(conn)
+        .optional())?;
+    Ok(found.map(|(id, status)| (PipelineId::new(id), to_status(&status))))
 }
 
 /// Returns the status of the newest pipeline of a commit.

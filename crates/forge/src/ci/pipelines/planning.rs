@@ -7,7 +7,9 @@ use std::{
     rc::Rc,
 };
 
-use ci::{Config, ConfigError, Glob, LocalFiles, PipelineContext, Plan, PlanError, Variables, budget::MAX_FILE_BYTES};
+use ci::{
+    Config, ConfigError, Glob, LocalFiles, NoFiles, PipelineContext, Plan, PlanError, Variables, budget::MAX_FILE_BYTES,
+};
 use git::Repository;
 use model::{
     Commit, Oid, Pipeline, Project, ProjectId, Protection, RefName, TriggerId, UserId, objects::EntryKind,
@@ -180,6 +182,43 @@ fn find_ref(repository: &Repository, name: &str) -> Option<(RefName, Oid)> {
 pub(crate) fn ci_file_of(repository: &Repository, commit: Oid) -> Result<Option<Oid>> {
     let found = repository.entry(commit, CI_FILE)?;
     Ok(found.filter(|entry| entry.kind == EntryKind::Blob && entry.mode != SYMLINK_MODE).map(|entry| entry.id))
+}
+
+/// Returns the commit of a branch or a tag.
+pub(crate) fn find_commit(repository: &Repository, name: &str) -> Result<Option<Oid>> {
+    let Some((_, target)) = find_ref(repository, name) else { return Ok(None) };
+    match repository.peel(target)? {
+        Some(git::Peeled::Commit(commit)) => Ok(Some(commit)),
+        Some(git::Peeled::Other) | None => Ok(None),
+    }
+}
+
+/// Returns the text of the CI file of a commit, or why it cannot be used; `None` if there is no such file.
+pub(crate) fn read_ci_file(
+    repository: &Repository,
+    commit: Oid,
+) -> Result<Option<std::result::Result<String, String>>> {
+    let Some(file) = ci_file_of(repository, commit)? else { return Ok(None) };
+    Ok(Some(read(repository, file)?.map_err(|error| error.to_string())))
+}
+
+/// Reads a text as a CI file, with the files of a commit that it includes; returns its error if it is invalid.
+pub(crate) fn load_text(commit: Option<(&Repository, Oid)>, text: &str) -> Result<std::result::Result<Config, String>> {
+    if text.len() > MAX_FILE_BYTES {
+        let size = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        return Ok(Err(CiFileError::TooLarge(size).to_string()));
+    }
+    let Some((repository, commit)) = commit else {
+        return Ok(Config::load(text, &NoFiles).map_err(|error| truncate(error.to_string())));
+    };
+    let files = CommitFiles::new(repository, commit);
+    let loaded = Config::load(text, &files).map_err(CiFileError::from);
+    let loaded = match files.error.into_inner() {
+        Some(FileError::Invalid(error)) => Err(error),
+        Some(FileError::Git(error)) => return Err(error),
+        None => loaded,
+    };
+    Ok(loaded.map_err(|error| truncate(error.to_string())))
 }
 
 /// What is needed of a project to plan its pipelines. Not `Debug`, because it contains secrets.
