@@ -75,6 +75,17 @@ function addresses(instance) {
     "/{project}/-/issues": ["/acme/rocket/-/issues", "/acme/rocket/-/issues?state=closed&search=x"],
     "/{project}/-/issues/new": "/acme/rocket/-/issues/new",
     "/{project}/-/issues/{iid}": `/acme/rocket/-/issues/${issue.iid}`,
+    "/{project}/-/pipelines": ["/acme/rocket/-/pipelines", "/acme/rocket/-/pipelines?status=canceled"],
+    "/{project}/-/pipelines/new": "/acme/rocket/-/pipelines/new",
+    "/{project}/-/pipelines/{id}": `/acme/rocket/-/pipelines/${pipeline.id}`,
+    "/{project}/-/jobs/{id}": [failed, compiled].map(({ id }) => `/acme/rocket/-/jobs/${id}`),
+    "/{project}/-/jobs/{id}/log": null,
+    "/{project}/-/jobs/{id}/raw": null,
+    "/{project}/-/jobs/{id}/artifacts/download": null,
+    "/{project}/-/jobs/{id}/artifacts/browse/{location}": ["", "/out"].map(
+      (folder) => `/acme/rocket/-/jobs/${compiled.id}/artifacts/browse${folder}`,
+    ),
+    "/{project}/-/jobs/{id}/artifacts/file/{location}": null,
   };
 }
 

@@ -27,6 +27,9 @@ function subjects({ head, issue, pipeline, failed }) {
     issues: ["dan", "/acme/rocket/-/issues"],
     issue: ["dan", `/acme/rocket/-/issues/${issue.iid}`],
     "new-issue": ["dan", "/acme/rocket/-/issues/new"],
+    pipelines: ["dan", "/acme/rocket/-/pipelines"],
+    pipeline: ["dan", `/acme/rocket/-/pipelines/${pipeline.id}`],
+    job: ["dan", `/acme/rocket/-/jobs/${failed.id}`],
     missing: [undefined, "/acme/missing"],
   };
 }

@@ -71,6 +71,27 @@ const STORIES = {
     await expectText(page, "thrust.max(0.0)");
   },
 
+  async "a developer finds out why a pipeline failed, and retries the job"(open, { pipeline }) {
+    const page = await open("dan");
+    await page.goto("/acme/rocket");
+    await page.getByRole("link", { name: "Pipelines" }).click();
+    await page.getByRole("link", { name: `#${pipeline.id}`, exact: true }).click();
+    await expectText(page, "parachute_opens");
+    await page.getByRole("link", { name: "unit tests" }).first().click();
+    await expectHeading(page, /unit tests/);
+    await page.getByRole("button", { name: "Retry", exact: true }).click();
+    await expectText(page, "Attempts");
+  },
+
+  async "a visitor opens a file that a job has built"(open, { compiled }) {
+    const page = await open();
+    await page.goto(`/acme/rocket/-/jobs/${compiled.id}`);
+    await page.getByRole("link", { name: "Browse", exact: true }).click();
+    await page.getByRole("link", { name: "out", exact: true }).click();
+    await page.getByRole("link", { name: "rocket", exact: true }).last().click();
+    await expectText(page, "binary");
+  },
+
   async "a signed-out user cannot go back to private pages"(open) {
     const page = await open("ann");
     await page.goto("/ann/secret");

@@ -36,6 +36,7 @@ impl Asset {
 const STYLES: &[&str] = &[
     include_str!("../assets/style/base.css"),
     include_str!("../assets/style/code.css"),
+    include_str!("../assets/style/ci.css"),
     include_str!("../assets/style/narrow.css"),
 ];
 

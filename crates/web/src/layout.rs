@@ -67,6 +67,7 @@ pub(crate) enum Tab {
     Tags,
     Compare,
     Issues,
+    Pipelines,
 }
 
 /// The head of every page of a project.
@@ -83,6 +84,8 @@ pub(crate) struct ProjectHead {
     pub(crate) has_code: bool,
     /// The number of open issues; `None` if the project has no issues.
     pub(crate) open_issues: Option<i64>,
+    /// Whether the visitor may see the pipelines.
+    pub(crate) has_pipelines: bool,
 }
 
 impl ProjectHead {
@@ -98,6 +101,7 @@ impl ProjectHead {
             tab,
             has_code: project.default_branch.is_some() && viewer.can_in(project, ProjectAbility::DownloadCode),
             open_issues: project.features.issues_enabled.then_some(project.open_issues),
+            has_pipelines: viewer.can_in(project, ProjectAbility::ViewPipelines),
         }
     }
 

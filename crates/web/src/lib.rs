@@ -2,6 +2,7 @@
 
 mod accounts;
 mod assets;
+mod ci;
 mod context;
 mod error;
 mod form_tokens;

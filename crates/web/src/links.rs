@@ -89,6 +89,14 @@ impl ProjectLinks {
         format!("{}/-/issues/{iid}", self.home)
     }
 
+    pub(crate) fn pipeline(&self, id: impl std::fmt::Display) -> String {
+        format!("{}/-/pipelines/{id}", self.home)
+    }
+
+    pub(crate) fn job(&self, id: impl std::fmt::Display) -> String {
+        format!("{}/-/jobs/{id}", self.home)
+    }
+
     fn at(&self, word: &str, revision: &str, path: &str) -> String {
         let slash = if path.is_empty() { "" } else { "/" };
         format!("{}/-/{word}/{}{slash}{}", self.home, encode_path(revision), encode_path(path))

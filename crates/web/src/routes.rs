@@ -8,7 +8,7 @@ use axum::{
 };
 use percent_encoding::percent_decode_str;
 
-use crate::{accounts, assets, context::PageCx, error::PageResult, projects, repository, tracker};
+use crate::{accounts, assets, ci, context::PageCx, error::PageResult, projects, repository, tracker};
 
 /// A route of the web interface.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,7 @@ const PARTS: &[&[Route]] = &[
     accounts::ROUTES,
     repository::ROUTES,
     tracker::ROUTES,
+    ci::ROUTES,
     projects::ROUTES,
 ];
 
@@ -55,7 +56,8 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
 }
 
 /// Words after the path of a project that led to its pages before `/-/` was introduced.
-const OLD_WORDS: [&str; 9] = ["tree", "blob", "raw", "commits", "commit", "branches", "tags", "compare", "issues"];
+const OLD_WORDS: [&str; 11] =
+    ["tree", "blob", "raw", "commits", "commit", "branches", "tags", "compare", "issues", "pipelines", "jobs"];
 
 /// The variable parts of a path, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

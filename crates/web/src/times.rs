@@ -65,6 +65,15 @@ fn ago(seconds: i64) -> String {
     }
 }
 
+/// Describes how long something took.
+pub(crate) fn duration(seconds: i64) -> String {
+    match seconds {
+        ..MINUTE => format!("{} s", seconds.max(0)),
+        MINUTE..HOUR => format!("{} min {} s", seconds / MINUTE, seconds % MINUTE),
+        HOUR.. => format!("{} h {} min", seconds / HOUR, seconds % HOUR / MINUTE),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +91,14 @@ mod tests {
         let times = Times { now: Time::UNIX_EPOCH };
         let element = times.at(&Time::UNIX_EPOCH).to_string();
         assert_eq!(element, "<time datetime=\"1970-01-01T00:00:00Z\" title=\"1 Jan 1970, 00:00 UTC\">just now</time>");
+    }
+
+    #[test]
+    fn a_duration_has_two_units() {
+        let check = |seconds, expected: &str| assert_eq!(duration(seconds), expected, "{seconds}");
+        check(-1, "0 s");
+        check(59, "59 s");
+        check(61, "1 min 1 s");
+        check(2 * HOUR + 3 * MINUTE + 4, "2 h 3 min");
     }
 }

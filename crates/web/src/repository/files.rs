@@ -211,7 +211,7 @@ impl FileContent {
 }
 
 /// Formats a size in the unit that leaves at most four digits.
-fn human_size(bytes: u64) -> String {
+pub(crate) fn human_size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
     if bytes < 1024 {
         return if bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };

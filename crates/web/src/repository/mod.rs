@@ -4,9 +4,9 @@ mod branches;
 mod commit;
 mod commits;
 mod compare;
-mod files;
+pub(crate) mod files;
 pub(crate) mod folder;
-mod raw;
+pub(crate) mod raw;
 mod tags;
 
 use crate::routes::{Route, get};

@@ -2,7 +2,7 @@
 
 use axum::{
     body::Body,
-    http::{HeaderValue, Method, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 use forge::{
@@ -15,19 +15,19 @@ use crate::{context::PageCx, error::PageResult, text};
 
 /// Characters that are not percent-encoded in an extended header value (RFC 8187).
 const EXTENDED_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'-').remove(b'+');
+/// The type of files that a browser only saves.
+pub(crate) const DOWNLOAD: &str = "application/octet-stream";
 
 pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (project, location) = (cx.project(), cx.params.location.clone());
     let (_, file) = cx.read(move |tx| browse::raw(tx, &project, &location)).await?;
     let name = cx.params.location.rsplit('/').next().unwrap_or_default().to_owned();
     let etag = HeaderValue::from_str(&format!("\"{}\"", file.id)).unwrap_or(HeaderValue::from_static("\"\""));
-    let is_text = matches!(&file.content, BlobContent::Inline(bytes) if text::decode(bytes).is_some());
-    let content_type = match image_type(&name) {
-        Some(image) => image,
-        None if is_text => "text/plain; charset=utf-8",
-        None => "application/octet-stream",
+    let content = match &file.content {
+        BlobContent::Inline(bytes) => Some(bytes.as_ref()),
+        BlobContent::Large(_) => None,
     };
-    let is_download = content_type == "application/octet-stream";
+    let content_type = content_type(&name, content);
     let is_known = cx.headers.get(header::IF_NONE_MATCH) == Some(&etag);
     let body = match file.content {
         _ if is_known || cx.method == Method::HEAD => Body::empty(),
@@ -37,21 +37,35 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let mut response: Response =
         (if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK }, body).into_response();
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    add_file_headers(headers, content_type, &name);
     headers.insert(header::ETAG, etag);
+    if !is_known {
+        headers.insert(header::CONTENT_LENGTH, file.size.into());
+    }
+    Ok(response)
+}
+
+/// Returns the type with which a file of a user is sent; `content` is `None` if it is too large to be examined.
+pub(crate) fn content_type(name: &str, content: Option<&[u8]>) -> &'static str {
+    match image_type(name) {
+        Some(image) => image,
+        None if content.is_some_and(|bytes| text::decode(bytes).is_some()) => "text/plain; charset=utf-8",
+        None => DOWNLOAD,
+    }
+}
+
+/// Adds the headers of a file of a user, so that a browser executes nothing in it.
+pub(crate) fn add_file_headers(headers: &mut HeaderMap, content_type: &'static str, name: &str) {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     // Revalidated each time, because the permission to read it may have ended.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if !is_known {
-        headers.insert(header::CONTENT_LENGTH, file.size.into());
-    }
-    if is_download {
-        let disposition = format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(&name, EXTENDED_VALUE));
+    if content_type == DOWNLOAD {
+        let disposition = format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(name, EXTENDED_VALUE));
         let disposition = HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment"));
         headers.insert(header::CONTENT_DISPOSITION, disposition);
     }
-    Ok(response)
 }
 
 /// Returns the type of an image that contains nothing but pixels; SVG can contain scripts and is text.

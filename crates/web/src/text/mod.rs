@@ -2,6 +2,7 @@
 
 pub(crate) mod diff;
 pub(crate) mod highlight;
+pub(crate) mod job_log;
 pub(crate) mod markdown;
 pub(crate) mod plain;
 

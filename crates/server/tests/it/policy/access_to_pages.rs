@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 
 use axum::http::Method;
 use insta::assert_snapshot;
-use model::ProjectId;
+use model::{JobId, ProjectId};
 use serde_json::json;
 use testkit::{LocalRepository, TestForge, browser::Browser};
+
+use crate::web::jobs::{upload_artifacts, zip_archive};
 
 const VISITORS: [&str; 9] =
     ["anonymous", "ended", "external", "user", "guest", "reporter", "developer", "owner", "admin"];
@@ -22,6 +24,9 @@ async fn visitors(forge: &TestForge, visibility: i32) -> Vec<Browser> {
     let local = LocalRepository::new();
     local.commit_file("README.md", "# x\n");
     forge.push_all(&owner, ProjectId::new(1), &local).await;
+    forge.start_pipeline(ProjectId::new(1), Some(owner.id), "one: {script: make}").await;
+    let token = forge.assign_job(JobId::new(1), forge.insert_runner("runner")).await;
+    upload_artifacts(forge, &token, &zip_archive(&[("a.txt", b"text")]), "").await;
     forge.external("external").await;
     forge.user("user").await;
     for (name, level) in [("guest", 10), ("reporter", 20), ("developer", 30)] {
@@ -48,10 +53,13 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
         "/assets/{location}" => return stylesheet.to_owned(),
         pattern if pattern.contains("/blob/") || pattern.contains("/raw/") => "master/README.md",
         pattern if pattern.contains("/compare/") => "master...master",
+        pattern if pattern.contains("/artifacts/browse/") => "",
+        pattern if pattern.contains("/artifacts/file/") => "a.txt",
         _ => "master",
     };
     pattern
         .replace("{iid}", "1")
+        .replace("{id}", "1")
         .replace("{project}", "owner/x")
         .replace("{namespace}", "owner")
         .replace("{group}", "acme")
@@ -63,12 +71,12 @@ async fn table(visibility: i32) -> String {
     let visitors = visitors(&forge, visibility).await;
     let explore = visitors[0].get("/explore").await.text;
     let stylesheet = explore.split('"').find(|part| part.ends_with(".css")).expect("a stylesheet").to_owned();
-    let mut table = format!("{:<48}", "");
+    let mut table = format!("{:<62}", "");
     for name in VISITORS {
         let _ = write!(table, " {name:>9}");
     }
     for route in web::routes::all() {
-        let _ = write!(table, "\n{:<5}{:<43}", route.method, route.pattern);
+        let _ = write!(table, "\n{:<5}{:<57}", route.method, route.pattern);
         for visitor in &visitors {
             let method: Method = route.method.parse().expect("a method");
             // Without the token of a form, no request changes anything.

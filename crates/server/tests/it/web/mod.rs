@@ -4,6 +4,8 @@ mod code_pages;
 mod error_pages;
 mod hostile_content;
 mod issues;
+pub(crate) mod jobs;
 mod page_sizes;
+mod pipelines;
 mod project_lists;
 mod sign_in;
