@@ -86,6 +86,7 @@ function addresses(instance) {
       (folder) => `/acme/rocket/-/jobs/${compiled.id}/artifacts/browse${folder}`,
     ),
     "/{project}/-/jobs/{id}/artifacts/file/{location}": null,
+    "/{project}/-/ci/lint": ["/acme/rocket/-/ci/lint", "/acme/rocket/-/ci/lint?ref=missing"],
   };
 }
 

@@ -30,6 +30,7 @@ function subjects({ head, issue, pipeline, failed }) {
     pipelines: ["dan", "/acme/rocket/-/pipelines"],
     pipeline: ["dan", `/acme/rocket/-/pipelines/${pipeline.id}`],
     job: ["dan", `/acme/rocket/-/jobs/${failed.id}`],
+    lint: ["dan", "/acme/rocket/-/ci/lint"],
     missing: [undefined, "/acme/missing"],
   };
 }

@@ -4,6 +4,7 @@ mod artifacts;
 mod job;
 mod job_actions;
 mod job_log;
+mod lint;
 mod new_pipeline;
 mod pipeline;
 mod pipelines;
@@ -29,4 +30,6 @@ pub(crate) const ROUTES: &[Route] = &[
     get!("/{project}/-/jobs/{id}/artifacts/browse/{location}", artifacts::browse),
     get!("/{project}/-/jobs/{id}/artifacts/file/{location}", artifacts::file),
     post!("/{project}/-/jobs/{id}/artifacts/keep", job_actions::keep),
+    get!("/{project}/-/ci/lint", lint::show),
+    post!("/{project}/-/ci/lint", lint::check),
 ];

@@ -4,7 +4,7 @@ use askama::Template;
 use forge::{
     Error,
     browse::{self, HomeCode, ProjectHome},
-    explore,
+    explore, pipeline_pages,
 };
 use model::Project;
 
@@ -12,6 +12,7 @@ use crate::{
     context::PageCx,
     error::PageResult,
     layout::{Layout, ProjectHead, Tab},
+    links::ProjectLinks,
     paging,
     projects::namespaces,
     repository::folder::{ENTRIES_PER_PAGE, FolderView},
@@ -58,9 +59,20 @@ async fn project_home(cx: &PageCx) -> Result<HomeTemplate, Error> {
     let uri = cx.uri.clone();
     let (viewer, (home, folder)) = cx
         .run_blocking(move |cx| {
-            let mut home = cx.read(|tx| browse::home(tx, &project, &page))?;
+            let (mut home, pipeline) = cx.read(|tx| {
+                let home = browse::home(tx, &project, &page)?;
+                let pipeline = match &home.code {
+                    HomeCode::Root(folder) => pipeline_pages::newest_of_commit(tx, &home.project, folder.commit.id)?,
+                    HomeCode::Hidden | HomeCode::Empty => None,
+                };
+                Ok((home, pipeline))
+            })?;
             let folder = match std::mem::replace(&mut home.code, HomeCode::Empty) {
-                HomeCode::Root(folder) => Some(FolderView::new(&home.project, *folder, &uri)),
+                HomeCode::Root(folder) => {
+                    let links = ProjectLinks::new(&home.project.full_path());
+                    let pipeline = pipeline.map(|(id, status)| (links.pipeline(id), status.into()));
+                    Some(FolderView { pipeline, ..FolderView::new(&home.project, *folder, &uri) })
+                }
                 code => {
                     home.code = code;
                     None

@@ -1,10 +1,14 @@
 //! A commit with its differences.
 
 use askama::Template;
-use forge::browse::{self, CommitPage, InProject};
-use model::Commit;
+use forge::{
+    browse::{self, CommitPage, InProject},
+    pipeline_pages,
+};
+use model::{Commit, PipelineId};
 
 use crate::{
+    ci::status::StatusView,
     context::PageCx,
     error::PageResult,
     layout::{Layout, ProjectHead, Tab},
@@ -27,15 +31,18 @@ struct CommitTemplate {
     diff: Diff,
     /// The revision of links to files.
     revision: String,
+    /// The newest pipeline of the commit, if the visitor may see it.
+    pipeline: Option<(PipelineId, StatusView)>,
 }
 
 pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (project, name) = (cx.project(), cx.params.location.clone());
-    let (viewer, (project, commit, stats, diff)) = cx
+    let (viewer, (project, commit, stats, diff, pipeline)) = cx
         .run_blocking(move |cx| {
             let InProject { project, value } = browse::commit(cx, &project, &name)?;
             let CommitPage { commit, stats, diffs } = value;
-            Ok((project, commit, stats, Diff::new(diffs)))
+            let pipeline = cx.read(|tx| pipeline_pages::newest_of_commit(tx, &project, commit.id))?;
+            Ok((project, commit, stats, Diff::new(diffs), pipeline))
         })
         .await?;
     let message = commit.message.trim_start();
@@ -50,6 +57,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         is_truncated: diff.additions + diff.deletions < stats.additions + stats.deletions
             && diff.files.iter().all(|file| file.omitted.is_none()),
         revision: commit.id.to_string(),
+        pipeline: pipeline.map(|(id, status)| (id, status.into())),
         commit,
         diff,
     })

@@ -8,6 +8,7 @@ use model::{
 };
 
 use crate::{
+    ci::status::StatusView,
     forms::Fields,
     links::ProjectLinks,
     paging::Pager,
@@ -33,6 +34,8 @@ pub(crate) struct FolderView {
     pub(crate) history_url: String,
     pub(crate) readme: Option<ReadmeView>,
     pub(crate) ref_counts: RefCounts,
+    /// The URL and the status of the newest pipeline of the commit, if it is shown.
+    pub(crate) pipeline: Option<(String, StatusView)>,
 }
 
 /// A part of the path of a folder or a file.
@@ -75,6 +78,7 @@ impl FolderView {
             commit,
             readme: readme.and_then(|file| ReadmeView::new(&links, &revision.name, file)),
             ref_counts,
+            pipeline: None,
             revision,
         }
     }

@@ -5,6 +5,7 @@ mod error_pages;
 mod hostile_content;
 mod issues;
 pub(crate) mod jobs;
+mod lint;
 mod page_sizes;
 mod pipelines;
 mod project_lists;
