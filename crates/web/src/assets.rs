@@ -1,4 +1,4 @@
-//! The stylesheet and the icon: embedded, with a hash in the name so that browsers keep them, and compressed once.
+//! The stylesheet, the script and the icon: embedded, with a hash in the name so that browsers keep them, and compressed once.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -37,16 +37,24 @@ const STYLES: &[&str] = &[
     include_str!("../assets/style/base.css"),
     include_str!("../assets/style/code.css"),
     include_str!("../assets/style/ci.css"),
+    include_str!("../assets/style/script.css"),
     include_str!("../assets/style/narrow.css"),
 ];
 
 static STYLESHEET: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("style", "css", "text/css; charset=utf-8", STYLES.concat().into_bytes()));
+static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::new("script", "js", "text/javascript; charset=utf-8", include_str!("../assets/script.js").as_bytes())
+});
 static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("../assets/icon.svg").as_bytes()));
 
 pub(crate) fn stylesheet_url() -> &'static str {
     &STYLESHEET.url
+}
+
+pub(crate) fn script_url() -> &'static str {
+    &SCRIPT.url
 }
 
 pub(crate) fn icon_url() -> &'static str {
@@ -55,7 +63,7 @@ pub(crate) fn icon_url() -> &'static str {
 
 /// Handles `GET /assets/{name}`.
 pub(crate) async fn get(cx: PageCx) -> PageResult {
-    let found = [&*STYLESHEET, &*ICON].into_iter().find(|asset| asset.url == cx.uri.path());
+    let found = [&*STYLESHEET, &*SCRIPT, &*ICON].into_iter().find(|asset| asset.url == cx.uri.path());
     let asset = found.ok_or(PageError::Status(StatusCode::NOT_FOUND))?;
     let headers = [
         (header::CONTENT_TYPE, asset.content_type.clone()),

@@ -1,4 +1,4 @@
-//! What all pages have in common: the navigation at the top, the title and the stylesheet.
+//! What all pages have in common: the navigation at the top, the title, the stylesheet and the script.
 
 use forge::ProjectAbility;
 use model::{Project, Visibility};
@@ -17,7 +17,10 @@ pub(crate) struct Layout {
     pub(crate) title: String,
     pub(crate) viewer: Viewer,
     pub(crate) stylesheet: &'static str,
+    pub(crate) script: &'static str,
     pub(crate) icon: &'static str,
+    /// The chosen theme; empty for that of the system.
+    pub(crate) theme: &'static str,
     /// Where the sign-in leads back to.
     pub(crate) sign_in_url: String,
     /// The token of the forms on the page; empty if the visitor is not signed in.
@@ -35,6 +38,7 @@ impl Layout {
             title,
             sign_in_url: links::sign_in(&cx.origin_path()),
             form_token: form_token.unwrap_or_default(),
+            theme: theme(cx),
             ..Self::anonymous(viewer)
         }
     }
@@ -45,7 +49,9 @@ impl Layout {
             title: String::new(),
             viewer,
             stylesheet: assets::stylesheet_url(),
+            script: assets::script_url(),
             icon: assets::icon_url(),
+            theme: "",
             sign_in_url: links::SIGN_IN.to_owned(),
             form_token: String::new(),
             search: String::new(),
@@ -55,6 +61,15 @@ impl Layout {
     /// Returns the formatter of times on this page.
     pub(crate) fn times(&self) -> Times {
         Times { now: self.viewer.now }
+    }
+}
+
+/// Returns the theme that the script has stored in a cookie.
+fn theme(cx: &PageCx) -> &'static str {
+    match cx.cookie("gable_theme") {
+        Some("light") => "light",
+        Some("dark") => "dark",
+        _ => "",
     }
 }
 

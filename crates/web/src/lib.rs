@@ -1,4 +1,4 @@
-//! The web interface: pages rendered on the server, over the same use cases as the API. Every page works without JavaScript.
+//! The web interface: pages rendered on the server, over the same use cases as the API. Every page works without JavaScript; a small script makes some of them more convenient.
 
 mod accounts;
 mod assets;

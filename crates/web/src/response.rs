@@ -13,9 +13,11 @@ use http_body_util::BodyExt as _;
 
 use crate::error::{PageError, PageResult};
 
-/// No scripts, no frames, and nothing from other hosts.
+/// No inline scripts, no frames, and nothing from other hosts. Files of users cannot be scripts, because they are sent with
+/// other types and `nosniff`.
 const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; \
+     base-uri 'none'; frame-ancestors 'none'",
 );
 /// Responses that are shorter are not compressed.
 const MIN_COMPRESSED_LENGTH: u64 = 1000;

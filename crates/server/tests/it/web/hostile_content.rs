@@ -39,7 +39,7 @@ async fn a_hostile_readme_is_harmless() {
     {
         let page = visitor.get(&format!("/ann/rocket{path}")).await;
         assert_eq!(page.code(), 200, "{path}");
-        let html = page.text.to_lowercase();
+        let html = page.text.to_lowercase().replace("<script defer src=\"/assets/script-", "");
         for bad in [
             "<script",
             "<svg",

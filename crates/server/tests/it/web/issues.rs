@@ -38,7 +38,7 @@ async fn a_user_reports_an_issue_and_others_comment() {
     for part in ["It &lt;b&gt;leaks&lt;/b&gt;", "<strong>fuel</strong>", ">open</span>", "Close issue"] {
         assert!(page.text.contains(part), "{part}: {page}");
     }
-    assert!(!page.text.contains("<script"), "{page}");
+    assert!(!page.text.contains("<script>"), "{page}");
     let issue = format!("{ISSUES}/1");
     let commented = submit(&dan, &issue, &format!("{issue}/notes"), &[("note", "Where?")]).await;
     assert_eq!((commented.code(), commented.header("location")), (303, &*format!("{issue}#end")));

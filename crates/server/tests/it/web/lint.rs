@@ -55,3 +55,17 @@ async fn a_commit_has_the_mark_of_its_pipeline() {
     assert_eq!(disabled.code(), 200);
     assert!(!visitor.get("/ann/rocket/-/commit/master").await.text.contains("/-/pipelines/"));
 }
+
+#[tokio::test]
+async fn a_page_has_the_chosen_theme() {
+    let (forge, _ann) = start().await;
+    let visitor = forge.browser();
+    for (cookie, expected) in [
+        ("gable_theme=dark", "<html lang=\"en\" data-theme=\"dark\">"),
+        ("gable_theme=light", "<html lang=\"en\" data-theme=\"light\">"),
+        ("gable_theme=\"><script>", "<html lang=\"en\">"),
+    ] {
+        let page = visitor.get_with("/explore", &[("cookie", cookie)]).await;
+        assert_has(&page, &[expected]);
+    }
+}

@@ -6,6 +6,7 @@ use super::code_pages::forge_with_repository;
 
 const MAX_HTML: usize = 50 << 10;
 const MAX_CSS: usize = 20 << 10;
+const MAX_SCRIPT: usize = 30 << 10;
 const MAX_FIRST_VISIT: usize = 100 << 10;
 
 const COMPRESSED: &[(&str, &str)] = &[("accept-encoding", "gzip")];
@@ -85,6 +86,10 @@ async fn assets_are_cached_for_good_under_a_name_that_changes_with_them() {
     assert!(css.bytes.len() <= MAX_CSS, "{}", css.bytes.len());
     let plain = visitor.get(&stylesheet).await;
     assert_eq!((plain.header("content-encoding"), &plain.text), ("", &css.text));
+    let script = assets(&page.text).into_iter().find(|url| url.ends_with(".js")).expect("a script");
+    let script = get(&visitor, &script).await;
+    assert_eq!(script.header("content-type"), "text/javascript; charset=utf-8");
+    assert!(script.bytes.len() <= MAX_SCRIPT, "{}", script.bytes.len());
     for missing in ["/assets/style.css", "/assets/style-0000000000000000.css", "/assets/../Cargo.toml"] {
         assert_eq!(visitor.get(missing).await.code(), 404, "{missing}");
     }
