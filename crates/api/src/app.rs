@@ -273,7 +273,8 @@ impl HttpService {
 pub(crate) fn is_page_path(path: &str) -> bool {
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());
     let is_for_machines = match segments.next() {
-        Some("api" | "-") => true,
+        Some("api") => true,
+        Some("-") => !matches!(segments.next(), Some("profile" | "user_settings")),
         Some("ci") => segments.next() == Some("api"),
         _ => false,
     };

@@ -37,7 +37,12 @@ impl Fields {
 
     /// Returns the value of a field; empty if it is missing.
     pub(crate) fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.as_str())
+        self.find(name).unwrap_or_default()
+    }
+
+    /// Returns the value of a field, if it was sent.
+    pub(crate) fn find(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
     /// Returns all fields except one.

@@ -5,6 +5,7 @@ mod assets;
 mod ci;
 mod context;
 mod error;
+mod fields;
 mod form_tokens;
 mod forms;
 mod layout;

@@ -28,6 +28,11 @@ impl Times {
         TimeElement { time: *time, now: self.now }
     }
 
+    /// Formats a day on which something ends.
+    pub(crate) fn day(&self, time: &Time) -> DayElement {
+        DayElement(*time)
+    }
+
     /// Formats the time of a commit. Times out of range become the beginning of 1970.
     pub(crate) fn of(&self, signature: &Signature) -> TimeElement {
         let time = Time::from_second(signature.seconds).unwrap_or(Time::UNIX_EPOCH);
@@ -48,6 +53,18 @@ impl fmt::Display for TimeElement {
 }
 
 impl HtmlSafe for TimeElement {}
+
+/// A `<time>` element with the date only.
+pub(crate) struct DayElement(Time);
+
+impl fmt::Display for DayElement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (day, readable) = (self.0.strftime("%Y-%m-%d"), self.0.strftime("%-d %b %Y, %H:%M UTC"));
+        write!(f, "<time datetime=\"{day}\" title=\"{readable}\">{day}</time>")
+    }
+}
+
+impl HtmlSafe for DayElement {}
 
 /// Describes a number of seconds in the past; clocks may differ, so the future is "just now".
 fn ago(seconds: i64) -> String {

@@ -96,12 +96,11 @@ pub(crate) fn record_sign_in(tx: &mut WriteTx<'_>, login: &VerifiedLogin) -> Res
     Ok(user)
 }
 
-/// Ends all sessions of a user: those of the web interface, and all session tokens except the one that authenticates this
-/// request.
+/// Ends all sessions of a user, over the API and in the web interface, except the one that authenticates this request.
 pub(crate) fn end_others(tx: &mut WriteTx<'_>, user: UserId) -> Result<()> {
-    let (current, now) = (tx.read().token(), tx.now());
-    store::tokens::revoke_sessions(tx.db(), user, current, now)?;
-    Ok(store::web_sessions::delete_all_of(tx.db(), user)?)
+    let (token, web_session, now) = (tx.read().token(), tx.read().web_session(), tx.now());
+    store::tokens::revoke_sessions(tx.db(), user, token, now)?;
+    Ok(store::web_sessions::delete_all_except(tx.db(), user, web_session)?)
 }
 
 /// Ends all sessions of a user.

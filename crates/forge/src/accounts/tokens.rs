@@ -32,7 +32,7 @@ pub struct TokenRequest {
     pub scopes: Vec<Scope>,
     /// The first day on which it is invalid; the latest possible one if absent.
     pub expires_on: Option<Date>,
-    /// The password of the caller; required if a session token authenticates the request.
+    /// The password of the caller; required if a session authenticates the request.
     pub current_password: Option<String>,
 }
 
@@ -64,9 +64,8 @@ pub struct PreparedTokenRequest {
 pub fn prepare(cx: &mut BlockingContext<'_>, request: &Unvalidated<TokenRequest>) -> Result<PreparedTokenRequest> {
     let session = cx.read(|tx| {
         tx.current_user_id(Ability::ChangeOwnAccount)?;
-        let session = presented_token(tx)?.filter(|token| token.session);
-        let Some(token) = session else { return Ok(None) };
-        store::users::password_hash(tx.db(), token.user_id)?.map(Some).ok_or(Error::Unauthenticated)
+        let Some(user) = session_user(tx)? else { return Ok(None) };
+        store::users::password_hash(tx.db(), user)?.map(Some).ok_or(Error::Unauthenticated)
     })?;
     let password = request.validate()?.current_password.clone();
     let verified_password = match (session, password) {
@@ -96,6 +95,14 @@ fn wrong_password() -> Error {
 fn presented_token(tx: &mut ReadTx<'_>) -> Result<Option<Token>> {
     let presented = tx.token();
     Ok(presented.map(|id| store::tokens::by_id(tx.db(), id)).transpose()?.flatten())
+}
+
+/// Returns the user of the session, over the API or in the web interface, that authenticates the request.
+fn session_user(tx: &mut ReadTx<'_>) -> Result<Option<UserId>> {
+    if tx.web_session().is_some() {
+        return tx.user_id().map(Some);
+    }
+    Ok(presented_token(tx)?.filter(|token| token.session).map(|token| token.user_id))
 }
 
 /// Creates a token for the caller.
@@ -141,15 +148,14 @@ impl PreparedTokenRequest {
     /// Returns the latest expiry that the presented token allows for a new one. A stolen token must not extend its own life: a
     /// personal token creates none that outlives it, and a session creates none without the password.
     fn expiry_limit(&self, tx: &mut WriteTx<'_>) -> Result<Option<Time>> {
-        let Some(token) = presented_token(tx.read())? else { return Ok(None) };
-        if !token.session {
-            return Ok(token.expires_at);
-        }
+        let Some(user) = session_user(tx.read())? else {
+            return Ok(presented_token(tx.read())?.and_then(|token| token.expires_at));
+        };
         if self.request.validate()?.current_password.is_none() {
             return Err(Violations::one("current_password", "can't be blank").into());
         }
         // The password may have changed since it was verified.
-        let current = store::users::password_hash(tx.db(), token.user_id)?;
+        let current = store::users::password_hash(tx.db(), user)?;
         if self.verified_password.as_ref().is_none_or(|verified| current.as_ref() != Some(&verified.0)) {
             return Err(wrong_password());
         }
@@ -224,6 +230,13 @@ pub fn current(tx: &mut ReadTx<'_>) -> Result<Token> {
 pub fn revoke_by_id(tx: &mut WriteTx<'_>, id: TokenId) -> Result<()> {
     let token = get(tx.read(), id)?;
     revoke_found(tx, &token)
+}
+
+/// Revokes a token of the caller.
+pub fn revoke_own(tx: &mut WriteTx<'_>, id: TokenId) -> Result<()> {
+    let me = tx.current_user_id(Ability::ChangeOwnAccount)?;
+    let found = store::tokens::by_id(tx.db(), id)?.filter(|token| token.user_id == me);
+    revoke_found(tx, &found.ok_or(Error::not_found(RESOURCE))?)
 }
 
 /// Revokes the token that authenticates the request, whatever its scopes.

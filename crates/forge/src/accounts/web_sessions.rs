@@ -11,7 +11,7 @@ use model::{
 };
 
 use crate::{
-    Ability, Caller, Forge, Result, WriteTx,
+    Ability, Caller, Error, Forge, ReadTx, Result, WriteTx,
     sessions::{self, VerifiedLogin},
 };
 
@@ -41,6 +41,36 @@ pub fn create(tx: &mut WriteTx<'_>, login: &VerifiedLogin) -> Result<Secret> {
 pub fn end(tx: &mut WriteTx<'_>, secret: &Secret) -> Result<()> {
     let user = tx.current_user_id(Ability::ReadOwnAccount)?;
     Ok(store::web_sessions::delete(tx.db(), user, &secret.digest())?)
+}
+
+/// A session in the list of its user.
+#[derive(Clone, Debug)]
+pub struct ListedWebSession {
+    /// The session.
+    pub session: WebSession,
+    /// Whether it authenticates this request.
+    pub is_current: bool,
+}
+
+/// Lists the caller's sessions that are valid, newest first.
+pub fn list_own(tx: &mut ReadTx<'_>) -> Result<Vec<ListedWebSession>> {
+    let me = tx.current_user_id(Ability::ReadOwnAccount)?;
+    let (now, current) = (tx.now(), tx.web_session());
+    let sessions = store::web_sessions::all_of(tx.db(), me)?.into_iter().filter(|session| session.is_active(now));
+    let listed = sessions.map(|session| ListedWebSession { is_current: Some(session.id) == current, session });
+    Ok(listed.collect())
+}
+
+/// Ends one of the caller's sessions.
+pub fn end_by_id(tx: &mut WriteTx<'_>, id: WebSessionId) -> Result<()> {
+    let me = tx.current_user_id(Ability::ChangeOwnAccount)?;
+    if store::web_sessions::delete_by_id(tx.db(), me, id)? { Ok(()) } else { Err(Error::NotFound(None)) }
+}
+
+/// Ends all sessions of the caller, over the API and in the web interface, except the one that authenticates this request.
+pub fn end_others(tx: &mut WriteTx<'_>) -> Result<()> {
+    let me = tx.current_user_id(Ability::ChangeOwnAccount)?;
+    sessions::end_others(tx, me)
 }
 
 /// Deletes sessions that are no longer valid; returns their number.

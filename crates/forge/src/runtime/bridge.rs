@@ -23,7 +23,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use files::{Files, disk_space::DiskSpace, logs::Logs, spool::Spools};
 use git::{Refs, Repositories, Repository};
-use model::{Project, ProjectId, StorageId, Time, TokenId};
+use model::{Project, ProjectId, StorageId, Time, TokenId, WebSessionId};
 use store::{Conn, Database, OpenError, repositories::RepositoryRecord};
 use tokio::sync::{Notify, oneshot};
 
@@ -155,6 +155,8 @@ pub struct ReadTx<'a> {
     pub(crate) actor: Actor,
     /// The id of the token that authenticated the actor.
     token: Option<TokenId>,
+    /// The id of the session of the web interface that authenticated the actor.
+    web_session: Option<WebSessionId>,
     now: Time,
     hook_depth: i32,
     /// Whether the transaction writes: what it sees may be rolled back, so it must not be cached.
@@ -177,6 +179,11 @@ impl ReadTx<'_> {
     /// Returns the id of the token that authenticated the actor; with sudo, the token of the administrator.
     pub(crate) fn token(&self) -> Option<TokenId> {
         self.token
+    }
+
+    /// Returns the id of the session of the web interface that authenticated the actor.
+    pub(crate) fn web_session(&self) -> Option<WebSessionId> {
+        self.web_session
     }
 
     /// Takes the actor out and leaves an anonymous one.
@@ -532,6 +539,6 @@ fn with_read_tx<T>(
     if let Some(session) = &web_session {
         shared.web_session_uses.record(session, now);
     }
-    let token = token.map(|token| token.id);
-    f(ReadTx { db, shared, actor, token, now, hook_depth: caller.hook_depth(), is_writing: false })
+    let (token, web_session) = (token.map(|token| token.id), web_session.map(|session| session.id));
+    f(ReadTx { db, shared, actor, token, web_session, now, hook_depth: caller.hook_depth(), is_writing: false })
 }

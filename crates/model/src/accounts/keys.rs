@@ -21,6 +21,13 @@ pub struct Key {
     pub created_at: Time,
 }
 
+impl Key {
+    /// Returns the name of its algorithm, such as `ssh-ed25519`.
+    pub fn algorithm(&self) -> &str {
+        self.key.split(' ').next().unwrap_or_default()
+    }
+}
+
 /// A parsed and validated key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewKey {
@@ -66,6 +73,11 @@ impl NewKey {
 /// Returns the fingerprint of a key in OpenSSH format, or `None` if the key is not accepted.
 pub fn fingerprint(line: &str) -> Option<String> {
     (line.len() <= MAX_KEY_LENGTH).then(|| parse_line(line)).flatten().map(|(_, fingerprint)| fingerprint)
+}
+
+/// Returns the comment of a key in OpenSSH format, which usually names a user and a machine; empty if there is none.
+pub fn comment(line: &str) -> String {
+    line.split_ascii_whitespace().skip(2).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the serialized key and its fingerprint, or `None` if the key is not accepted.

@@ -72,6 +72,35 @@ pub fn delete(db: &mut Conn, user: UserId, digest: &Digest) -> Result<()> {
     Ok(())
 }
 
+/// Returns all sessions of a user, newest first.
+pub fn all_of(db: &mut Conn, user: UserId) -> Result<Vec<WebSession>> {
+    let rows: Vec<Row> = on!(db, conn => web_sessions::table
+        .filter(web_sessions::user_id.eq(user.get()))
+        .order(web_sessions::id.desc())
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(WebSession::from).collect())
+}
+
+/// Deletes a session of a user; returns whether there was one.
+pub fn delete_by_id(db: &mut Conn, user: UserId, id: WebSessionId) -> Result<bool> {
+    let deleted = on!(db, conn => diesel::delete(web_sessions::table.find(id.get()))
+        .filter(web_sessions::user_id.eq(user.get()))
+        .execute(conn))?;
+    Ok(deleted > 0)
+}
+
+/// Deletes the sessions of a user except one.
+pub fn delete_all_except(db: &mut Conn, user: UserId, except: Option<WebSessionId>) -> Result<()> {
+    // No session has this ID.
+    let except = except.map_or(0, WebSessionId::get);
+    on!(db, conn => diesel::delete(web_sessions::table)
+        .filter(web_sessions::user_id.eq(user.get()))
+        .filter(web_sessions::id.ne(except))
+        .execute(conn))?;
+    Ok(())
+}
+
 /// Deletes all sessions of a user.
 pub fn delete_all_of(db: &mut Conn, user: UserId) -> Result<()> {
     on!(db, conn => diesel::delete(web_sessions::table)

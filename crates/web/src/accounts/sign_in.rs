@@ -69,10 +69,7 @@ fn render_form(
 pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let fields = Fields::read(body).await?;
     form_tokens::check(&cx, &fields, cx.cookie(form_tokens::SIGN_IN_COOKIE))?;
-    if let Err(wait) = cx.pages.0.sign_in_limiter.check(cx.origin.address) {
-        metrics::counter!("gable_limited_requests_total", "kind" => "sign_in").increment(1);
-        return Err(PageError::TooManySignIns(wait.as_secs() + 1));
-    }
+    count_attempt(&cx)?;
     let login = fields.get("login").trim().to_owned();
     let credentials = Unvalidated::valid(PasswordLogin {
         login: login.replace('\0', ""),
@@ -97,6 +94,14 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let attributes = format!("; SameSite=Lax; Max-Age={}", MAX_LIFETIME.as_secs());
     set_cookie(&cx, &mut page, session_cookie(&cx), secret.reveal(), &attributes);
     Ok(page)
+}
+
+/// Counts an attempt to enter a password; fails if the client network has made too many.
+pub(super) fn count_attempt(cx: &PageCx) -> Result<(), PageError> {
+    cx.pages.0.sign_in_limiter.check(cx.origin.address).map_err(|wait| {
+        metrics::counter!("gable_limited_requests_total", "kind" => "sign_in").increment(1);
+        PageError::TooManySignIns(wait.as_secs() + 1)
+    })
 }
 
 /// Ends the session.

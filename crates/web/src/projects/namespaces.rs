@@ -22,6 +22,8 @@ struct UserTemplate {
     user: User,
     avatar: String,
     website: Option<String>,
+    /// Whether it is the page of the visitor.
+    is_own: bool,
     projects: Vec<ListedProject>,
     pager: Pager,
 }
@@ -61,12 +63,13 @@ pub(crate) async fn group(cx: PageCx) -> PageResult {
 fn user_page(cx: &PageCx, viewer: Viewer, UserPage { user, projects }: UserPage) -> PageResult {
     let pager = Pager::of(&cx.uri, &cx.query(), &projects);
     let projects = projects.items.into_iter().map(ListedProject::new).collect();
+    let is_own = viewer.user().is_some_and(|viewer| viewer.id == user.id);
     let layout = Layout::new(cx, viewer, format!("{} (@{})", user.name, user.username));
     let website = user.profile.website_url.trim();
     let is_http = ["http://", "https://"].iter().any(|scheme| website.to_ascii_lowercase().starts_with(scheme));
     let website = is_http.then(|| website.to_owned());
     let avatar = model::site::identicon_path(&user.username);
-    response::page(&UserTemplate { layout, user, avatar, website, projects, pager })
+    response::page(&UserTemplate { layout, user, avatar, website, is_own, projects, pager })
 }
 
 pub(crate) fn group_page(cx: &PageCx, viewer: Viewer, page: GroupPage) -> PageResult {

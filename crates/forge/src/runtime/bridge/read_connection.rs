@@ -109,6 +109,7 @@ impl ReadConnection {
                 shared,
                 actor,
                 token: token_id,
+                web_session: None,
                 now,
                 hook_depth: caller.hook_depth(),
                 is_writing: false,

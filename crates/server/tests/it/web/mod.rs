@@ -1,5 +1,6 @@
 //! The web interface, as a browser without JavaScript uses it.
 
+mod account_settings;
 mod code_pages;
 mod error_pages;
 mod hostile_content;
