@@ -9,7 +9,7 @@ mod runtime;
 mod tracker;
 mod webhooks;
 
-pub use accounts::{emails, keys, passwords, sessions, tokens, users, web_sessions};
+pub use accounts::{emails, keys, passwords, sessions, tokens, user_pages, users, web_sessions};
 pub use admin::{doctor, first_start, instance_key, storage_upgrade, tasks};
 use ci::job_notifier;
 pub use ci::{

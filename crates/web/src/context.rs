@@ -5,8 +5,8 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, Uri, header, request::Parts},
 };
 use forge::{
-    Actor, BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, WriteTx, caller::RequestOrigin,
-    web_sessions,
+    Ability, Actor, BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, WriteTx,
+    caller::RequestOrigin, web_sessions,
 };
 use model::{Project, Time, User, tokens::Secret};
 
@@ -45,6 +45,11 @@ impl Viewer {
     /// Returns the signed-in user.
     pub(crate) fn user(&self) -> Option<&User> {
         self.actor.user()
+    }
+
+    /// Returns whether the visitor may do something in the instance.
+    pub(crate) fn can(&self, ability: Ability) -> bool {
+        self.actor.authorize(ability).is_ok()
     }
 
     /// Returns whether the visitor may do something in a project that the page shows.

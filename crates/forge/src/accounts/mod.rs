@@ -5,5 +5,6 @@ pub mod keys;
 pub mod passwords;
 pub mod sessions;
 pub mod tokens;
+pub mod user_pages;
 pub mod users;
 pub mod web_sessions;

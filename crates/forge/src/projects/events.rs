@@ -30,6 +30,11 @@ pub fn of_user(tx: &mut ReadTx<'_>, user: UserId, page: &Unvalidated<Page>) -> R
     tx.authorize(Ability::ReadUsers)?;
     let page = *page.validate()?;
     users::find(tx, user)?;
+    visible_of_user(tx, user, page)
+}
+
+/// Lists the events of a user that the actor may see, newest first, for callers that have checked that the user is visible.
+pub(crate) fn visible_of_user(tx: &mut ReadTx<'_>, user: UserId, page: Page) -> Result<Activity> {
     // The scope of the token may allow access to users but not to projects.
     let viewer = tx.viewer_of_projects();
     let mut events = store::events::of_user(tx.db(), &viewer, user, page)?;

@@ -1,7 +1,7 @@
 //! What visitors of the web interface can see of projects, groups and users, also without signing in.
 
 use model::{
-    Namespace, NamespaceKind, Page, Project, Role, Slice, User, UserState,
+    Namespace, NamespaceKind, Page, Project, Role, Slice,
     projects::{ProjectFilter, ProjectOrder},
 };
 use store::project_lists::ProjectListScope;
@@ -9,6 +9,7 @@ use store::project_lists::ProjectListScope;
 use crate::{
     Ability, Error, GroupAbility, GroupRef, ReadTx, Result, Unvalidated,
     projects::{self, ProjectListKind},
+    user_pages::{self, UserPage},
 };
 
 /// The page of a user or a group, which share one set of paths.
@@ -17,14 +18,6 @@ pub enum NamespacePage {
     User(Box<UserPage>),
     /// A group.
     Group(Box<GroupPage>),
-}
-
-/// A user with those of their personal projects that the visitor can see.
-pub struct UserPage {
-    /// The user.
-    pub user: User,
-    /// The projects, most recently active first.
-    pub projects: Slice<Project>,
 }
 
 /// A group with those of its projects that the visitor can see.
@@ -53,7 +46,7 @@ pub fn namespace(tx: &mut ReadTx<'_>, path: &str, page: &Unvalidated<Page>) -> R
     let page = *page.validate()?;
     let found = store::namespaces::by_full_path(tx.db(), path)?.ok_or(Error::NotFound(None))?;
     match found.kind {
-        NamespaceKind::User => Ok(NamespacePage::User(Box::new(user_page(tx, &found, page)?))),
+        NamespaceKind::User => Ok(NamespacePage::User(Box::new(user_pages::get(tx, &found, page)?))),
         NamespaceKind::Group => Ok(NamespacePage::Group(Box::new(group_page(tx, &GroupRef::Id(found.id), page)?))),
     }
 }
@@ -69,21 +62,6 @@ fn group_page(tx: &mut ReadTx<'_>, group: &GroupRef, page: Page) -> Result<Group
     let (group, role) = tx.group(group, GroupAbility::ViewGroup)?;
     let projects = list_in(tx, &group, role.is_some(), page)?;
     Ok(GroupPage { group, role, projects })
-}
-
-/// Users see all active users; visitors who are not signed in see those who have a public project, as for private groups.
-fn user_page(tx: &mut ReadTx<'_>, namespace: &Namespace, page: Page) -> Result<UserPage> {
-    let missing = || Error::NotFound(None);
-    let user = namespace.owner_id.map(|id| store::users::by_id(tx.db(), id)).transpose()?.flatten();
-    let user = user.ok_or_else(missing)?;
-    let (viewer, admin) = (tx.viewer(), tx.actor().is_admin());
-    let is_known =
-        tx.authorize(Ability::ReadUsers).is_ok() || store::groups::has_visible_project(tx.db(), &viewer, namespace.id)?;
-    if !is_known || (user.state != UserState::Active && !admin) {
-        return Err(missing());
-    }
-    let projects = list_in(tx, namespace, admin, page)?;
-    Ok(UserPage { user, projects })
 }
 
 fn list_in(tx: &mut ReadTx<'_>, namespace: &Namespace, all: bool, page: Page) -> Result<Slice<Project>> {

@@ -440,6 +440,44 @@ pub fn of_user(db: &mut Conn, viewer: &Viewer, user: UserId, page: Page) -> Resu
     Ok(Slice { items: load(db, &ids)?, total, page })
 }
 
+/// The number of microseconds in a day.
+const DAY_MICROS: i64 = 86_400_000_000;
+
+/// Counts the events of a user that the viewer can see, under the same rules as [`of_user`], by the number of the day since
+/// 1970. Only the newest `limit` events of the user are considered, so the time it takes is bounded.
+pub fn count_by_day(db: &mut Conn, viewer: &Viewer, user: UserId, since: Time, limit: i64) -> Result<Vec<(i64, i64)>> {
+    let trusted = if viewer.admin { Fragment::<Bool>::new("TRUE") } else { viewer.has_role(Role::Reporter) };
+    let own = IssueVisibility { user: viewer.user, confidential: false };
+    let query = || {
+        Fragment::<(BigInt, BigInt)>::new(
+            "WITH recent AS MATERIALIZED (SELECT project_id, action, issue_id, commit_note_id, created_at FROM events \
+             WHERE intent_id IS NULL AND author_id = ",
+        )
+        .number(user)
+        .sql(" ORDER BY id DESC LIMIT ")
+        .number(limit)
+        .sql("), places AS MATERIALIZED (SELECT p.id AS id, p.issues_enabled AS issues, ")
+        .append(viewer.can_read_code())
+        .sql(" AS code, ")
+        .append(trusted.clone())
+        .sql(
+            " AS trusted FROM (SELECT DISTINCT project_id FROM recent) d CROSS JOIN projects p \
+             WHERE p.id = d.project_id AND p.deleted_at IS NULL AND ",
+        )
+        .append(viewer.may_see())
+        .sql(") SELECT r.created_at / ")
+        .number(DAY_MICROS)
+        .sql(" AS day, count(*) FROM recent r JOIN places s ON s.id = r.project_id LEFT JOIN issues i ON i.id = r.issue_id")
+        .sql(" WHERE r.created_at >= ")
+        .number(to_micros(since))
+        .sql(format!(" AND (s.code OR (r.action <> {} AND r.commit_note_id IS NULL))", EventAction::Pushed.code()))
+        .sql(" AND (r.issue_id IS NULL OR (s.issues AND (s.trusted OR coalesce(")
+        .append(own.filter("i"))
+        .sql(", FALSE)))) GROUP BY 1 ORDER BY 1")
+    };
+    Ok(on!(db, conn => query().load(conn))?)
+}
+
 /// The IDs of the events of a user about issues, in those projects of the CTE `seen` that match `projects_filter`; `index_hint`
 /// applies to the table of issues.
 fn about_issues(user: UserId, projects_filter: Fragment<Bool>, index_hint: Fragment<Bool>) -> Fragment<BigInt> {

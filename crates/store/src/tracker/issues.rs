@@ -302,6 +302,18 @@ fn find_where(
     Ok(load_where(db, visibility.user, &condition)?.pop())
 }
 
+/// Returns the numbers of issues within their projects.
+pub fn iids(db: &mut Conn, ids: &[IssueId]) -> Result<Vec<(IssueId, IssueIid)>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<(i64, i64)> = on!(db, conn => issues::table
+        .filter(Fragment::<Bool>::new("issues.id").in_ids(ids))
+        .select((issues::id, issues::iid))
+        .load(conn))?;
+    Ok(rows.into_iter().map(|(id, iid)| (IssueId::new(id), IssueIid::new(iid))).collect())
+}
+
 /// Returns the user who last changed an issue, if any and if the account still exists.
 pub fn updated_by(db: &mut Conn, id: IssueId) -> Result<Option<UserId>> {
     let found: Option<Option<i64>> =

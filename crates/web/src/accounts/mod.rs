@@ -1,8 +1,11 @@
-//! Pages of users: sign-in, dashboard and the settings of their account.
+//! Pages of users: sign-in, dashboard, profile and the settings of their account.
 
+mod activity;
+mod calendar;
 mod dashboard;
 mod settings;
 mod sign_in;
+pub(crate) mod user;
 
 use settings::{emails, password, profile, sessions, ssh_keys, tokens};
 

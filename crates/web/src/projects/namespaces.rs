@@ -1,11 +1,12 @@
 //! The pages of users and groups.
 
 use askama::Template;
-use forge::explore::{self, GroupPage, NamespacePage, UserPage};
-use model::{Role, User, UserState, Visibility};
+use forge::explore::{self, GroupPage, NamespacePage};
+use model::{Role, Visibility};
 
 use super::list::ListedProject;
 use crate::{
+    accounts::user,
     context::{PageCx, Viewer},
     error::PageResult,
     layout::Layout,
@@ -14,19 +15,6 @@ use crate::{
 };
 
 const PROJECTS_PER_PAGE: i64 = 25;
-
-#[derive(Template)]
-#[template(path = "accounts/user.html")]
-struct UserTemplate {
-    layout: Layout,
-    user: User,
-    avatar: String,
-    website: Option<String>,
-    /// Whether it is the page of the visitor.
-    is_own: bool,
-    projects: Vec<ListedProject>,
-    pager: Pager,
-}
 
 #[derive(Template)]
 #[template(path = "projects/group.html")]
@@ -47,7 +35,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let page = paging::requested(&cx.query(), PROJECTS_PER_PAGE);
     let (viewer, found) = cx.read(move |tx| explore::namespace(tx, &path, &page)).await?;
     match found {
-        NamespacePage::User(user) => user_page(&cx, viewer, *user),
+        NamespacePage::User(user) => user::render(&cx, viewer, *user),
         NamespacePage::Group(group) => group_page(&cx, viewer, *group),
     }
 }
@@ -58,18 +46,6 @@ pub(crate) async fn group(cx: PageCx) -> PageResult {
     let page = paging::requested(&cx.query(), PROJECTS_PER_PAGE);
     let (viewer, group) = cx.read(move |tx| explore::group(tx, &path, &page)).await?;
     group_page(&cx, viewer, group)
-}
-
-fn user_page(cx: &PageCx, viewer: Viewer, UserPage { user, projects }: UserPage) -> PageResult {
-    let pager = Pager::of(&cx.uri, &cx.query(), &projects);
-    let projects = projects.items.into_iter().map(ListedProject::new).collect();
-    let is_own = viewer.user().is_some_and(|viewer| viewer.id == user.id);
-    let layout = Layout::new(cx, viewer, format!("{} (@{})", user.name, user.username));
-    let website = user.profile.website_url.trim();
-    let is_http = ["http://", "https://"].iter().any(|scheme| website.to_ascii_lowercase().starts_with(scheme));
-    let website = is_http.then(|| website.to_owned());
-    let avatar = model::site::identicon_path(&user.username);
-    response::page(&UserTemplate { layout, user, avatar, website, is_own, projects, pager })
 }
 
 pub(crate) fn group_page(cx: &PageCx, viewer: Viewer, page: GroupPage) -> PageResult {

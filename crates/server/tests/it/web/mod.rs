@@ -11,3 +11,4 @@ mod page_sizes;
 mod pipelines;
 mod project_lists;
 mod sign_in;
+mod user_pages;
