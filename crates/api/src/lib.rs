@@ -38,3 +38,4 @@ pub use error::plain_error;
 pub use extract::caller_from_headers;
 pub use limits::LimitOptions;
 pub use proxies::{InvalidProxy, PublicEndpoint, TrustedProxies, parse_proxy};
+pub use v3::openapi_document;

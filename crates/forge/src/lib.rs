@@ -10,17 +10,19 @@ mod tracker;
 mod webhooks;
 
 pub use accounts::{emails, keys, passwords, sessions, tokens, user_pages, users, web_sessions};
-pub use admin::{doctor, first_start, instance_key, storage_upgrade, tasks};
+pub use admin::{doctor, first_start, instance_key, overview, storage_upgrade, tasks};
 use ci::job_notifier;
 pub use ci::{
     artifact_files, artifacts, job_pages, job_queue, jobs, lint, pipeline_pages, pipelines, runners, stale_jobs,
     statuses, stuck_jobs, traces, triggers, variables,
 };
-pub use projects::{deploy_keys, events, explore, fork_links, forks, groups, members, namespaces, uploads};
+pub use projects::{
+    deploy_keys, events, explore, fork_links, forks, groups, members, namespaces, search_pages, uploads,
+};
 use projects::{import_slots, imports};
 pub use repository::{
-    branches, browse, commit_notes, commits, contents, downloads, maintenance, pushes, repository_files, tags,
-    transport,
+    branches, browse, code_search, commit_notes, commits, contents, downloads, maintenance, pushes, repository_files,
+    tags, transport,
 };
 use runtime::{blocking, commit_outcome, read_cache, repository_cache, repository_locks, stored_files};
 pub use runtime::{bridge, clock, disk_space, outbound_addresses, rate_limiter, weak_map};

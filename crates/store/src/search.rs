@@ -113,6 +113,16 @@ impl SearchTerm {
             .text(format!("{}{}", self.0, char::MAX))
     }
 
+    /// Returns a query for the ids of the newest matching issues, which uses the index; for terms that have a trigram.
+    pub(crate) fn newest_issues(&self, postgres: bool, limit: i64) -> Fragment<BigInt> {
+        let all = if postgres {
+            Fragment::new("SELECT t.issue_id AS id FROM issue_texts t WHERE t.search_text LIKE ").text(self.pattern())
+        } else {
+            self.issues()
+        };
+        all.sql(" ORDER BY 1 DESC LIMIT ").number(limit)
+    }
+
     /// Returns the condition that the row of `users` matches by a part of its name or username, or by its email address;
     /// `partial_emails` also matches a part of the address.
     pub(crate) fn in_user(&self, partial_emails: bool) -> Fragment<Bool> {

@@ -47,7 +47,7 @@ use model::{
     users::{NewUser, UserChanges},
 };
 use serde_json::Value;
-use web::Pages;
+use web::{Pages, PagesOptions};
 use webhooks::{JsonPayloadRenderer, TimeFormat};
 
 pub use clock::TestClock;
@@ -203,7 +203,12 @@ impl TestForgeBuilder {
         };
         let forge = on_own_thread(|| Forge::start(options).expect("a forge starts"));
         let sign_in_limiter = Arc::new(NetworkRateLimiter::per_minute(self.sign_ins_per_minute));
-        let pages = Pages::new(forge.clone(), Arc::clone(&sign_in_limiter));
+        let pages = Pages::new(PagesOptions {
+            forge: forge.clone(),
+            sign_in_limiter: Arc::clone(&sign_in_limiter),
+            api_document: api::openapi_document,
+            settings: vec![("external-url", "http://gable.test".to_owned())],
+        });
         let app = App::new(AppOptions {
             forge: forge.clone(),
             dialect: self.dialect,

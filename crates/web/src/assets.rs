@@ -39,6 +39,7 @@ const STYLES: &[&str] = &[
     include_str!("../assets/style/ci.css"),
     include_str!("../assets/style/script.css"),
     include_str!("../assets/style/accounts.css"),
+    include_str!("../assets/style/admin.css"),
     include_str!("../assets/style/narrow.css"),
 ];
 

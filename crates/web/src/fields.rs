@@ -81,6 +81,10 @@ impl Field {
         Self { required: true, ..self }
     }
 
+    pub(crate) fn optional(self) -> Self {
+        Self { required: false, ..self }
+    }
+
     pub(crate) fn max_length(self, max_length: usize) -> Self {
         Self { max_length: Some(max_length), ..self }
     }

@@ -1,6 +1,6 @@
 //! What all pages have in common: the navigation at the top, the title, the stylesheet and the script.
 
-use forge::ProjectAbility;
+use forge::{Ability, ProjectAbility};
 use model::{Project, Visibility};
 
 use crate::{
@@ -56,6 +56,11 @@ impl Layout {
             form_token: String::new(),
             search: String::new(),
         }
+    }
+
+    /// Returns whether the pages of the operator are linked.
+    pub(crate) fn is_administrator(&self) -> bool {
+        self.viewer.can(Ability::ManageServer)
     }
 
     /// Returns the formatter of times on this page.

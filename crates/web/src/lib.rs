@@ -1,6 +1,7 @@
 //! The web interface: pages rendered on the server, over the same use cases as the API. Every page works without JavaScript; a small script makes some of them more convenient.
 
 mod accounts;
+mod admin;
 mod assets;
 mod ci;
 mod context;
@@ -8,6 +9,7 @@ mod error;
 mod fields;
 mod form_tokens;
 mod forms;
+mod help;
 mod layout;
 mod links;
 mod page_permits;
@@ -16,11 +18,12 @@ mod projects;
 mod repository;
 mod response;
 pub mod routes;
+mod search;
 mod text;
 mod times;
 mod tracker;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::{
     extract::Request,
@@ -28,9 +31,11 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use forge::{Forge, caller::RequestOrigin, rate_limiter::NetworkRateLimiter};
+use model::Time;
 
 use context::PageCx;
 use error::PageError;
+use help::ApiDocument;
 use page_permits::PagePermits;
 use text::highlight::HighlightCache;
 
@@ -44,12 +49,33 @@ struct Shared {
     sign_in_limiter: Arc<NetworkRateLimiter>,
     highlight_cache: HighlightCache,
     page_permits: PagePermits,
+    started_at: Time,
+    settings: Vec<(&'static str, String)>,
+    api_document: fn() -> Vec<u8>,
+    api_reference: OnceLock<ApiDocument>,
+}
+
+/// The parts and settings of [`Pages`].
+pub struct PagesOptions {
+    /// The use cases.
+    pub forge: Forge,
+    /// Limits sign-in attempts; shared with the API.
+    pub sign_in_limiter: Arc<NetworkRateLimiter>,
+    /// Settings of the server without secrets, which administrators can see: names and values.
+    pub settings: Vec<(&'static str, String)>,
+    /// Returns the OpenAPI document of the API; called once, on the first visit of its reference.
+    pub api_document: fn() -> Vec<u8>,
 }
 
 impl Pages {
-    /// Creates the pages; `sign_in_limiter` is shared with the API.
-    pub fn new(forge: Forge, sign_in_limiter: Arc<NetworkRateLimiter>) -> Self {
+    /// Creates the pages.
+    pub fn new(options: PagesOptions) -> Self {
+        let PagesOptions { forge, sign_in_limiter, settings, api_document } = options;
         Self(Arc::new(Shared {
+            started_at: forge.now(),
+            settings,
+            api_document,
+            api_reference: OnceLock::new(),
             forge,
             sign_in_limiter,
             highlight_cache: HighlightCache::default(),

@@ -8,7 +8,9 @@ use axum::{
 };
 use percent_encoding::percent_decode_str;
 
-use crate::{accounts, assets, ci, context::PageCx, error::PageResult, projects, repository, tracker};
+use crate::{
+    accounts, admin, assets, ci, context::PageCx, error::PageResult, help, projects, repository, search, tracker,
+};
 
 /// A route of the web interface.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,9 @@ pub(crate) use {get, post};
 const PARTS: &[&[Route]] = &[
     &[get!("/assets/{location}", assets::get)],
     accounts::ROUTES,
+    admin::ROUTES,
+    search::ROUTES,
+    help::ROUTES,
     repository::ROUTES,
     tracker::ROUTES,
     ci::ROUTES,

@@ -21,22 +21,24 @@ pub(crate) struct Times {
 pub(crate) struct TimeElement {
     time: Time,
     now: Time,
+    /// Whether times in the future are described as such; otherwise clocks that differ are the reason.
+    is_due: bool,
 }
 
 impl Times {
     pub(crate) fn at(&self, time: &Time) -> TimeElement {
-        TimeElement { time: *time, now: self.now }
+        TimeElement { time: *time, now: self.now, is_due: false }
     }
 
-    /// Formats a day on which something ends.
-    pub(crate) fn day(&self, time: &Time) -> DayElement {
-        DayElement(*time)
+    /// Formats a time that may be in the future.
+    pub(crate) fn due(&self, time: &Time) -> TimeElement {
+        TimeElement { time: *time, now: self.now, is_due: true }
     }
 
     /// Formats the time of a commit. Times out of range become the beginning of 1970.
     pub(crate) fn of(&self, signature: &Signature) -> TimeElement {
         let time = Time::from_second(signature.seconds).unwrap_or(Time::UNIX_EPOCH);
-        TimeElement { time, now: self.now }
+        TimeElement { time, now: self.now, is_due: false }
     }
 }
 
@@ -44,15 +46,21 @@ impl fmt::Display for TimeElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = Time::from_second(self.time.as_second()).unwrap_or(self.time);
         let readable = exact.strftime("%-d %b %Y, %H:%M UTC");
-        write!(
-            f,
-            "<time datetime=\"{exact}\" title=\"{readable}\">{}</time>",
-            ago(self.now.as_second() - self.time.as_second())
-        )
+        let seconds = self.now.as_second() - self.time.as_second();
+        let text = match ago(-seconds).strip_suffix(" ago") {
+            Some(span) if self.is_due && seconds < 0 => format!("in {span}"),
+            _ => ago(seconds),
+        };
+        write!(f, "<time datetime=\"{exact}\" title=\"{readable}\">{text}</time>")
     }
 }
 
 impl HtmlSafe for TimeElement {}
+
+/// Formats a day on which something ends.
+pub(crate) fn day(time: &Time) -> DayElement {
+    DayElement(*time)
+}
 
 /// A `<time>` element with the date only.
 pub(crate) struct DayElement(Time);
@@ -106,6 +114,9 @@ mod tests {
         check(45 * DAY, "1 month ago");
         check(800 * DAY, "2 years ago");
         let times = Times { now: Time::UNIX_EPOCH };
+        let tomorrow = Time::from_second(DAY).expect("a time");
+        assert!(times.due(&tomorrow).to_string().ends_with(">in 1 day</time>"));
+        assert!(times.at(&tomorrow).to_string().ends_with(">just now</time>"));
         let element = times.at(&Time::UNIX_EPOCH).to_string();
         assert_eq!(element, "<time datetime=\"1970-01-01T00:00:00Z\" title=\"1 Jan 1970, 00:00 UTC\">just now</time>");
     }

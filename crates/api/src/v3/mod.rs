@@ -16,7 +16,12 @@ use repository::{branches, commit_notes, commits, contents, repository_files, ta
 use tracker::{boards, issues, labels, milestones, notes};
 use webhooks::{deliveries, hooks, system_hooks};
 
-use crate::routes::Routes;
+use crate::{openapi, routes::Routes};
+
+/// Returns the OpenAPI document of version 3.
+pub fn openapi_document() -> Vec<u8> {
+    openapi::document(&routes()).to_vec()
+}
 
 /// Returns all routes of version 3.
 pub(crate) fn routes() -> Routes {

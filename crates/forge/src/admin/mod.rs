@@ -4,5 +4,6 @@
 pub mod doctor;
 pub mod first_start;
 pub mod instance_key;
+pub mod overview;
 pub mod storage_upgrade;
 pub mod tasks;

@@ -12,6 +12,7 @@ pub mod members;
 pub mod namespaces;
 #[expect(clippy::module_inception, reason = "the resource that gives the domain its name")]
 pub mod projects;
+pub mod search_pages;
 pub mod uploads;
 
 pub use self::projects::*;

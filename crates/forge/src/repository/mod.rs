@@ -2,6 +2,7 @@
 
 pub mod branches;
 pub mod browse;
+pub mod code_search;
 pub mod commit_notes;
 pub mod commits;
 pub mod contents;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use api::{AccessLog, App, AppOptions, GitHandler, LimitOptions, PageHandler, WebhookSender};
 use axum::extract::Request;
 use forge::{Forge, rate_limiter::NetworkRateLimiter};
-use web::Pages;
+use web::{Pages, PagesOptions};
 use webhooks::Client;
 use wire::{Transfers, http::GitHttp};
 
-use crate::config::Config;
+use crate::{byte_size::ByteSize, config::Config};
 
 /// Creates the application.
 pub(super) fn create(
@@ -21,7 +21,12 @@ pub(super) fn create(
     access_log: AccessLog,
 ) -> App {
     let sign_in_limiter = Arc::new(NetworkRateLimiter::per_minute(config.sign_ins_per_minute));
-    let pages = Pages::new(forge.clone(), Arc::clone(&sign_in_limiter));
+    let pages = Pages::new(PagesOptions {
+        forge: forge.clone(),
+        sign_in_limiter: Arc::clone(&sign_in_limiter),
+        settings: visible_settings(config),
+        api_document: api::openapi_document,
+    });
     App::new(AppOptions {
         forge: forge.clone(),
         dialect: config.dialect,
@@ -37,6 +42,36 @@ pub(super) fn create(
         webhook_sender: Some(webhook_sender(webhook_client.clone())),
         access_log,
     })
+}
+
+/// Returns the settings that administrators see in the web interface. None of them contains a secret; the URL of the database
+/// may, and is left out.
+fn visible_settings(config: &Config) -> Vec<(&'static str, String)> {
+    let size = |bytes: u64| ByteSize(bytes).to_string();
+    let limit = |count: Option<std::num::NonZeroU32>| count.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
+    let yes = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
+    vec![
+        ("data", config.data.display().to_string()),
+        ("listen", config.listen.to_string()),
+        ("ssh-listen", config.ssh_listen.map_or_else(|| "off".to_owned(), |address| address.to_string())),
+        ("external-url", config.external_url.clone().unwrap_or_else(|| "that of each request".to_owned())),
+        ("tls", yes(config.tls.is_some())),
+        ("max-body-size", size(config.max_body_size as u64)),
+        ("max-upload-size", size(config.max_upload_size)),
+        ("max-artifact-size", size(config.max_artifact_size)),
+        ("max-push-size", config.max_push_size.map_or_else(|| "unlimited".to_owned(), size)),
+        ("min-free-disk", size(config.min_free_disk)),
+        ("sign-ins-per-minute", limit(config.sign_ins_per_minute)),
+        ("requests-per-minute", limit(config.requests_per_minute)),
+        ("anonymous-requests-per-minute", limit(config.anonymous_requests_per_minute)),
+        ("default-projects-limit", config.default_projects_limit.to_string()),
+        ("allow-local-network", yes(config.allow_local_network)),
+        ("runner", config.runner.as_ref().map_or(0, |runner| runner.concurrency).to_string()),
+        (
+            "backup-folder",
+            config.backups.as_ref().map_or_else(|| "none".to_owned(), |b| b.folder.display().to_string()),
+        ),
+    ]
 }
 
 /// Returns the rate limits and the proxies that they take into account.

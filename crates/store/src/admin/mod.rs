@@ -3,4 +3,5 @@
 pub mod checks;
 pub mod dump;
 pub mod instance;
+pub mod statistics;
 pub mod tasks;

@@ -507,6 +507,24 @@ fn authored_page(db: &mut Conn, viewer: &Viewer, query: &ListQuery<'_>, page: Pa
     Ok(page_by_index(|_, _| select, total, query, page))
 }
 
+/// Lists the newest issues that contain a text in all projects, newest first. Of the newest `max_candidates` matching issues,
+/// those that the viewer can see are returned, so the time it takes is bounded.
+pub fn search(db: &mut Conn, viewer: &Viewer, text: &str, max_candidates: i64, page: Page) -> Result<Slice<Issue>> {
+    let order = IssueOrder { by_update: false, ascending: false };
+    let filter = IssueFilter { search: Some(text.to_owned()), ..IssueFilter::default() };
+    let Some(query) = ListQuery::new(&filter, order, matches!(db, Conn::Pg(_))) else { return Ok(Slice::empty(page)) };
+    let Some(term) = &query.term else { return Ok(Slice::empty(page)) };
+    let trusted = if viewer.admin { Fragment::<Bool>::new("TRUE") } else { viewer.has_role(Role::Reporter) };
+    let visibility = IssueVisibility { user: viewer.user, confidential: false };
+    let select = Fragment::new(format!("SELECT c.id AS id, c.{} AS sort_key FROM (", query.key()))
+        .append(term.newest_issues(query.postgres, max_candidates))
+        .sql(") s CROSS JOIN issues c CROSS JOIN projects p WHERE c.id = s.id AND p.id = c.project_id");
+    let select = IssueSelect(select).and(issues_visible_to(viewer));
+    let select = select.and(Fragment::new("(").append(visibility.filter("c")).sql(" OR ").append(trusted).sql(")"));
+    let (total, ids) = page_by_sorting(db, select, &query, page)?;
+    Ok(Slice { items: issues::load(db, viewer.user, ids, order)?, total, page })
+}
+
 /// Selects the issues of the projects of a group and its subgroups.
 fn select_in_group(group: NamespaceId, viewer: &Viewer, query: &ListQuery<'_>) -> IssueSelect {
     let key = query.key();

@@ -60,6 +60,8 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
     pattern
         .replace("{iid}", "1")
         .replace("{id}", "1")
+        .replace("{username}", "user")
+        .replace("{tag}", "users")
         .replace("{project}", "owner/x")
         .replace("{namespace}", "owner")
         .replace("{group}", "acme")

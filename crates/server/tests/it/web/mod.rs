@@ -1,8 +1,10 @@
 //! The web interface, as a browser without JavaScript uses it.
 
 mod account_settings;
+mod admin_pages;
 mod code_pages;
 mod error_pages;
+mod help;
 mod hostile_content;
 mod issues;
 pub(crate) mod jobs;
@@ -10,5 +12,6 @@ mod lint;
 mod page_sizes;
 mod pipelines;
 mod project_lists;
+mod search;
 mod sign_in;
 mod user_pages;

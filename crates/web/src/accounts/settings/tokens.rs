@@ -23,7 +23,7 @@ use crate::{
     forms::Fields,
     layout::Layout,
     paging::{self, Pager},
-    response, text,
+    response, text, times,
 };
 
 pub(crate) const PATH: &str = "/-/user_settings/personal_access_tokens";
