@@ -136,6 +136,7 @@ export async function createInstance() {
   await api("POST", `${path}/issues/${issue.id}/notes`, { body: "The sensor is **frozen**." }, eve);
   await api("POST", `${path}/repository/tags/v1.0/release`, { description: "The *first* release." }, ann);
   await api("POST", `${path}/hooks`, { url: "http://127.0.0.1:9/hook", push_events: true }, ann);
+  await api("POST", `${path}/members`, { user_id: eve.id, access_level: 20, expires_at: "2030-01-01" }, ann);
   const pipeline = await eventually("the pipeline of main", async () => {
     const pipelines = await api("GET", `${path}/pipelines`, undefined, ann);
     return pipelines.find(({ ref, status }) => ref === "main" && ["failed", "success"].includes(status));
@@ -143,5 +144,7 @@ export async function createInstance() {
   const jobs = await api("GET", `${path}/builds`, undefined, ann);
   const failed = jobs.find(({ name }) => name === "unit tests");
   const compiled = jobs.find(({ name }) => name === "compile");
-  return { users: { ann, dan, eve }, group, rocket, secret, empty, issue, milestone, head, pipeline, failed, compiled };
+  const users = { ann, dan, eve };
+  const ci = { pipeline, failed, compiled };
+  return { users, group, rocket, secret, empty, issue, milestone, head, ...ci };
 }

@@ -31,6 +31,9 @@ function subjects({ head, issue, pipeline, failed }) {
     pipeline: ["dan", `/acme/rocket/-/pipelines/${pipeline.id}`],
     job: ["dan", `/acme/rocket/-/jobs/${failed.id}`],
     lint: ["dan", "/acme/rocket/-/ci/lint"],
+    "new-project": ["dan", "/projects/new"],
+    "project-settings": ["root", "/acme/rocket/-/settings/general"],
+    members: ["root", "/acme/rocket/-/project_members"],
     missing: [undefined, "/acme/missing"],
   };
 }

@@ -92,6 +92,37 @@ const STORIES = {
     await expectText(page, "binary");
   },
 
+  async "a user creates a project, adds a member and deletes it"(open) {
+    const name = `probe-${Date.now()}`;
+    const ann = await open("ann");
+    await ann.goto("/dashboard");
+    await ann.getByRole("link", { name: "New project" }).click();
+    await ann.getByLabel("Namespace").selectOption("ann");
+    await ann.getByLabel("Name", { exact: true }).fill(name);
+    await ann.getByLabel("Visibility").selectOption("20");
+    await ann.getByRole("button", { name: "Create project" }).click();
+    await expectText(ann, "The repository is empty");
+    await ann.getByRole("navigation", { name: "Project" }).getByRole("link", { name: "Settings" }).click();
+    await ann.getByLabel("Description").fill("A small probe");
+    await ann.getByRole("button", { name: "Save" }).click();
+    await ann.getByRole("navigation", { name: "Settings" }).getByRole("link", { name: "Members" }).click();
+    await ann.getByLabel("Find a user").fill("dan");
+    await ann.getByRole("button", { name: "Find" }).click();
+    await ann.getByRole("link", { name: "Choose @dan" }).click();
+    await ann.getByLabel("Role", { exact: true }).selectOption("developer");
+    await ann.getByRole("button", { name: "Add", exact: true }).click();
+    await ann.getByRole("button", { name: "Remove dan" }).waitFor();
+    const dan = await open("dan");
+    await dan.goto(`/ann/${name}`);
+    await expectText(dan, "A small probe");
+    check((await dan.getByRole("navigation", { name: "Project" }).getByRole("link", { name: "Settings" }).count()) === 0, "a developer sees the settings");
+    await ann.goto(`/ann/${name}/-/settings/general`);
+    await ann.getByLabel("To confirm").fill(`ann/${name}`);
+    await ann.getByRole("button", { name: "Delete project" }).click();
+    const response = await dan.reload();
+    check(response.status() === 404, `status ${response.status()}`);
+  },
+
   async "a signed-out user cannot go back to private pages"(open) {
     const page = await open("ann");
     await page.goto("/ann/secret");

@@ -17,7 +17,8 @@ pub use ci::{
     statuses, stuck_jobs, traces, triggers, variables,
 };
 pub use projects::{
-    deploy_keys, events, explore, fork_links, forks, groups, members, namespaces, search_pages, uploads,
+    deploy_keys, events, explore, fork_links, forks, group_pages, groups, member_pages, members, namespaces,
+    project_pages, search_pages, uploads,
 };
 use projects::{import_slots, imports};
 pub use repository::{

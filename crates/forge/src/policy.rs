@@ -340,6 +340,11 @@ impl GroupAbility {
             Self::ChangeGroup | Self::AdministerMembers | Self::RemoveGroup => Requirement::Role(Role::Owner),
         }
     }
+
+    /// Returns whether a signed-in user with a role in a group has the ability there.
+    pub fn is_granted_to(self, role: Option<Role>) -> bool {
+        self.requirement().is_met_by(role, false)
+    }
 }
 
 impl Requirement {

@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, Uri, header, request::Parts},
 };
 use forge::{
-    Ability, Actor, BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, WriteTx,
+    Ability, Actor, BlockingContext, Caller, Error, Forge, GroupRef, ProjectAbility, ProjectRef, ReadTx, WriteTx,
     caller::RequestOrigin, web_sessions,
 };
 use model::{Project, Time, User, tokens::Secret};
@@ -89,6 +89,11 @@ impl PageCx {
     /// Returns the project in the path.
     pub(crate) fn project(&self) -> ProjectRef {
         ProjectRef::Path(self.params.subject.clone())
+    }
+
+    /// Returns the group in the path.
+    pub(crate) fn group(&self) -> GroupRef {
+        GroupRef::Path(self.params.subject.clone())
     }
 
     /// Returns the parameters in the query.

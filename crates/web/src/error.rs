@@ -89,7 +89,8 @@ impl PageError {
                 (StatusCode::TOO_MANY_REQUESTS, Some(text))
             }
             Self::Forge(error) => match error {
-                Error::Unauthenticated | Error::Forbidden(_) => (StatusCode::FORBIDDEN, None),
+                Error::Unauthenticated => (StatusCode::FORBIDDEN, None),
+                Error::Forbidden(reason) => (StatusCode::FORBIDDEN, reason.clone()),
                 Error::NotFound(_) | Error::NotFoundMessage(_) | Error::NoSuchRow => (StatusCode::NOT_FOUND, None),
                 Error::Busy => (StatusCode::SERVICE_UNAVAILABLE, None),
                 Error::DiskFull(_) => {

@@ -45,6 +45,26 @@ impl Fields {
         self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
+    /// Creates the fields that a form shows at first.
+    pub(crate) fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// Returns whether there is a field with this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(found, _)| found == name)
+    }
+
+    /// Returns the value of a field without blanks around it and without NUL, which PostgreSQL refuses.
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.get(name).replace('\0', "").trim().to_owned()
+    }
+
+    /// Returns whether a checkbox with the value `1` is checked.
+    pub(crate) fn is_checked(&self, name: &str) -> bool {
+        self.get(name) == "1"
+    }
+
     /// Returns all fields except one.
     pub(crate) fn without<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let pairs = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));

@@ -88,6 +88,7 @@ pub(crate) enum Tab {
     Compare,
     Issues,
     Pipelines,
+    Settings,
 }
 
 /// The head of every page of a project.
@@ -106,6 +107,8 @@ pub(crate) struct ProjectHead {
     pub(crate) open_issues: Option<i64>,
     /// Whether the visitor may see the pipelines.
     pub(crate) has_pipelines: bool,
+    /// Whether the visitor may change the settings.
+    pub(crate) has_settings: bool,
 }
 
 impl ProjectHead {
@@ -122,6 +125,7 @@ impl ProjectHead {
             has_code: project.default_branch.is_some() && viewer.can_in(project, ProjectAbility::DownloadCode),
             open_issues: project.features.issues_enabled.then_some(project.open_issues),
             has_pipelines: viewer.can_in(project, ProjectAbility::ViewPipelines),
+            has_settings: viewer.can_in(project, ProjectAbility::ChangeProject),
         }
     }
 

@@ -7,6 +7,7 @@ mod ci;
 mod context;
 mod error;
 mod fields;
+mod form_errors;
 mod form_tokens;
 mod forms;
 mod help;

@@ -26,6 +26,11 @@ pub(crate) fn page(full_path: &str) -> String {
     format!("/{}", encode_path(full_path))
 }
 
+/// Returns the URL of a page of a group, such as `group_members`.
+pub(crate) fn in_group(full_path: &str, word: &str) -> String {
+    format!("/groups/{}/-/{word}", encode_path(full_path))
+}
+
 /// Returns the URL of the sign-in form that leads back to a path.
 pub(crate) fn sign_in(return_to: &str) -> String {
     match return_to {

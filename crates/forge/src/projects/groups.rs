@@ -1,7 +1,7 @@
 //! Groups.
 
 use model::{
-    Namespace, NamespaceId, Page, Project, Role, Slice, Violations,
+    Namespace, NamespaceId, Page, Project, Role, Slice, User, Violations,
     groups::{GroupChanges, GroupFilter, NewGroup},
     projects::{ProjectFilter, ProjectOrder},
     text::fold_case,
@@ -65,11 +65,16 @@ pub fn list_projects(
     Ok(store::project_lists::list(tx.db(), &viewer, scope, filter, page)?)
 }
 
+/// Returns whether a user may create groups.
+pub fn may_be_created_by(user: &User) -> bool {
+    user.can_create_group && !user.external
+}
+
 /// Creates a group; the caller becomes its owner.
 pub fn create(tx: &mut WriteTx<'_>, new: &Unvalidated<NewGroup>) -> Result<Namespace> {
     let me = tx.current_user_id(Ability::Create)?;
     let new = new.validate()?;
-    if !tx.actor().user().is_some_and(|user| user.can_create_group && !user.external) {
+    if !tx.actor().user().is_some_and(may_be_created_by) {
         return Err(Error::Forbidden(None));
     }
     let mut violations = Violations::new();

@@ -203,13 +203,17 @@ fn role_for(source: MemberSource, level: i64) -> Result<Role> {
 
 /// Fails if removing the member would leave a group without a permanent owner, or a personal project without its owner.
 fn ensure_owner_remains(tx: &mut WriteTx<'_>, source: MemberSource, member: &Member) -> Result<()> {
-    let owner_remains = match source {
+    if may_be_removed(tx.read(), source, member)? { Ok(()) } else { Err(Error::Forbidden(None)) }
+}
+
+/// Returns whether a group has a permanent owner, and a personal project its owner, without the member.
+pub(crate) fn may_be_removed(tx: &mut ReadTx<'_>, source: MemberSource, member: &Member) -> Result<bool> {
+    Ok(match source {
         MemberSource::Group(group) => {
             member.role < Role::Owner || store::groups::has_other_owner(tx.db(), group, member.user.id)?
         }
-        MemberSource::Project(project) => !is_personal_project_of(tx.read(), project, member.user.id)?,
-    };
-    if owner_remains { Ok(()) } else { Err(Error::Forbidden(None)) }
+        MemberSource::Project(project) => !is_personal_project_of(tx, project, member.user.id)?,
+    })
 }
 
 /// Returns whether a project is in the personal namespace of a user.

@@ -487,7 +487,7 @@ fn reload_with_relations(tx: &mut WriteTx<'_>, id: ProjectId) -> Result<Project>
     with_relations(tx.read(), project)
 }
 
-fn with_relations(tx: &mut ReadTx<'_>, project: Project) -> Result<Project> {
+pub(crate) fn with_relations(tx: &mut ReadTx<'_>, project: Project) -> Result<Project> {
     let (viewer, mut projects) = (tx.viewer(), [project]);
     store::projects::with_relations(tx.db(), &viewer, &mut projects)?;
     let [project] = projects;

@@ -52,6 +52,8 @@ pub struct ProjectHome {
     pub project: Project,
     /// Whether the visitor may push.
     pub can_push: bool,
+    /// Whether the visitor has starred the project.
+    pub is_starred: bool,
     /// The code.
     pub code: HomeCode,
 }
@@ -168,8 +170,11 @@ pub fn home(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>)
     let project = tx.project(project, ProjectAbility::ViewProject)?;
     let page = *page.validate()?;
     let can_push = tx.can(&project, ProjectAbility::PushCode);
+    let user = tx.actor().user().map(|user| user.id);
+    let is_starred =
+        user.map(|user| store::projects::is_starred(tx.db(), project.id, user)).transpose()?.unwrap_or_default();
     if !tx.can(&project, ProjectAbility::DownloadCode) {
-        return Ok(ProjectHome { project, can_push, code: HomeCode::Hidden });
+        return Ok(ProjectHome { project, can_push, is_starred, code: HomeCode::Hidden });
     }
     let repository = tx.repository(&project)?;
     let found = repository.as_ref().and_then(|repository| {
@@ -183,7 +188,7 @@ pub fn home(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>)
             folder.map_or(HomeCode::Empty, |folder| HomeCode::Root(Box::new(folder)))
         }
     };
-    Ok(ProjectHome { project, can_push, code })
+    Ok(ProjectHome { project, can_push, is_starred, code })
 }
 
 /// Returns the folder or the file at a revision and a path.

@@ -40,10 +40,20 @@ impl Viewer {
 
     /// The IDs of the groups of which this user is a member, descendants included.
     pub(crate) fn my_groups(&self) -> Fragment<BigInt> {
-        Fragment::new(
+        self.my_groups_with_role(Role::Guest)
+    }
+
+    /// As [`Self::my_groups`], restricted to groups in which this user has at least `min_role`.
+    pub(crate) fn my_groups_with_role(&self, min_role: Role) -> Fragment<BigInt> {
+        // Guest is the lowest role, so the levels need not be compared.
+        let at_least = match min_role {
+            Role::Guest => String::new(),
+            _ => format!("m.access_level >= {} AND ", min_role.level()),
+        };
+        Fragment::new(format!(
             "SELECT a.namespace_id AS id FROM group_members m \
-             JOIN namespace_ancestors a ON a.ancestor_id = m.group_id WHERE ",
-        )
+             JOIN namespace_ancestors a ON a.ancestor_id = m.group_id WHERE {at_least}"
+        ))
         .append(self.own_rows("m"))
     }
 

@@ -68,7 +68,7 @@ impl Source {
             ProjectListScope::OfGroup { group, own: true, shared: false, all: true } => {
                 (None, Mine::InNamespace(group))
             }
-            ProjectListScope::Starred | ProjectListScope::OfGroup { .. } => return None,
+            ProjectListScope::Starred | ProjectListScope::ForksOf(_) | ProjectListScope::OfGroup { .. } => return None,
         };
         Some(Self { visible_from, mine })
     }

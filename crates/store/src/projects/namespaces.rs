@@ -4,7 +4,7 @@ use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool},
 };
-use model::{Namespace, NamespaceId, NamespaceKind, Page, Slice, Time, UserId, Visibility, text::fold_case};
+use model::{Namespace, NamespaceId, NamespaceKind, Page, Role, Slice, Time, UserId, Visibility, text::fold_case};
 
 use crate::{
     Conn, Result,
@@ -170,6 +170,26 @@ pub fn list(
         .select(Row::as_select())
         .load(conn))?;
     Ok(Slice { items: rows.into_iter().map(Namespace::from).collect(), total, page })
+}
+
+/// Returns the namespaces in which the viewer may create projects, at most `limit`: the personal one, then the groups in which
+/// the viewer has at least `min_role`, by path.
+pub fn list_with_role(db: &mut Conn, viewer: &Viewer, min_role: Role, limit: i64) -> Result<Vec<Namespace>> {
+    let matching = || {
+        Fragment::<Bool>::new("namespaces.id IN (SELECT id FROM namespaces WHERE kind = 'user' AND owner_id = ")
+            .number(viewer.user)
+            .sql(") OR namespaces.id IN (")
+            .append(viewer.my_groups_with_role(min_role))
+            .sql(")")
+    };
+    let rows: Vec<Row> = on!(db, conn => namespaces::table
+        .filter(matching())
+        // `user` sorts after `group`.
+        .order((namespaces::kind.desc(), namespaces::full_path))
+        .limit(limit)
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(Namespace::from).collect())
 }
 
 /// Returns whether a full path is in use, ignoring case, except by the given owner.

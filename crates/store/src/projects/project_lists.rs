@@ -37,6 +37,8 @@ pub enum ProjectListScope {
     Starred,
     /// All projects.
     All,
+    /// Direct forks of a project that the viewer can see.
+    ForksOf(ProjectId),
     /// Projects in a group or shared with it; either all of them, or those that the viewer can see.
     OfGroup {
         /// The group.
@@ -167,6 +169,11 @@ fn from_candidates(
             let namespace = if term.is_some() { in_namespace } else { "" };
             joined(starred.number(viewer.user), namespace).sql(" AND ").append(viewer.sees())
         }
+        (ProjectListScope::ForksOf(source), term) => {
+            let forks = Fragment::new("SELECT project_id AS id FROM fork_links WHERE source_id = ");
+            let namespace = if term.is_some() { in_namespace } else { "" };
+            joined(forks.number(source), namespace).sql(" AND ").append(viewer.sees())
+        }
         (ProjectListScope::OfGroup { group, own, shared, all }, term) => {
             let namespace = if term.is_some() { in_namespace } else { "" };
             let found = joined(of_group(viewer, group, own, shared), namespace);
@@ -182,7 +189,7 @@ fn from_candidates(
     let filters_text = match scope {
         ProjectListScope::Visible | ProjectListScope::All => false,
         ProjectListScope::Mine | ProjectListScope::Owned => !has_many,
-        ProjectListScope::Starred | ProjectListScope::OfGroup { .. } => true,
+        ProjectListScope::Starred | ProjectListScope::ForksOf(_) | ProjectListScope::OfGroup { .. } => true,
     };
     if let Some(term) = term.filter(|_| filters_text) {
         found = found.sql(" AND n.id = p.namespace_id AND ").append(term.in_project());

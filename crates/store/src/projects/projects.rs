@@ -467,6 +467,16 @@ pub fn star(db: &mut Conn, id: ProjectId, user: UserId, now: Time) -> Result<boo
     touch_if_changed(db, added > 0, id, now)
 }
 
+/// Returns whether a user has starred a project.
+pub fn is_starred(db: &mut Conn, id: ProjectId, user: UserId) -> Result<bool> {
+    let found: Option<i64> = on!(db, conn => project_stars::table
+        .find((user.get(), id.get()))
+        .select(project_stars::project_id)
+        .first(conn)
+        .optional())?;
+    Ok(found.is_some())
+}
+
 /// Unstars a project; returns whether it was starred.
 pub fn unstar(db: &mut Conn, id: ProjectId, user: UserId, now: Time) -> Result<bool> {
     let removed = on!(db, conn => diesel::delete(project_stars::table.find((user.get(), id.get()))).execute(conn))?;

@@ -6,7 +6,7 @@ use forge::{
     projects::{self, ProjectListKind},
 };
 use model::{
-    Namespace, Page, Slice,
+    Namespace, Page, Slice, User,
     groups::GroupFilter,
     projects::{ProjectFilter, ProjectOrder},
 };
@@ -32,6 +32,8 @@ struct DashboardTemplate {
     projects: Vec<ListedProject>,
     pager: Pager,
     groups: Vec<Namespace>,
+    can_create_project: bool,
+    can_create_group: bool,
 }
 
 /// Leads from the root to the page where a visitor starts.
@@ -59,6 +61,12 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         .await?;
     let pager = Pager::of(&cx.uri, &query, &projects);
     let projects = projects.items.into_iter().map(ListedProject::new).collect();
+    let user = viewer.user();
+    let can_create_group = user.is_some_and(groups::may_be_created_by);
+    let groups = groups.items;
+    // Groups have no limit; the form offers those in which the user may create projects.
+    let can_create_project = user.is_some_and(User::can_create_project) || !groups.is_empty();
     let layout = Layout::new(&cx, viewer, "Dashboard");
-    response::page(&DashboardTemplate { layout, search, projects, pager, groups: groups.items })
+    let template = DashboardTemplate { layout, search, projects, pager, groups, can_create_project, can_create_group };
+    response::page(&template)
 }

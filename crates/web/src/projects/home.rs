@@ -1,18 +1,22 @@
 //! The home page of a project: its root folder, README and clone URLs, or how to push to it.
 
 use askama::Template;
+use axum::body::Body;
 use forge::{
-    Error,
+    Ability, Error, ProjectAbility,
     browse::{self, HomeCode, ProjectHome},
-    explore, pipeline_pages,
+    explore, pipeline_pages, projects,
 };
-use model::Project;
+use model::{
+    Project,
+    imports::{ImportState, ImportStatus},
+};
 
 use crate::{
-    context::PageCx,
+    context::{PageCx, Viewer},
     error::PageResult,
     layout::{Layout, ProjectHead, Tab},
-    links::ProjectLinks,
+    links::{self, ProjectLinks},
     paging,
     projects::namespaces,
     repository::folder::{ENTRIES_PER_PAGE, FolderView},
@@ -30,6 +34,11 @@ struct HomeTemplate {
     fork_source: Option<(String, String)>,
     clone_urls: Vec<(&'static str, String)>,
     can_push: bool,
+    can_star: bool,
+    can_fork: bool,
+    is_starred: bool,
+    /// The progress or the failure of an import.
+    import_text: Option<String>,
     is_hidden: bool,
     folder: Option<FolderView>,
 }
@@ -81,14 +90,18 @@ async fn project_home(cx: &PageCx) -> Result<HomeTemplate, Error> {
             Ok((home, folder))
         })
         .await?;
-    let ProjectHome { project, can_push, code } = home;
+    let ProjectHome { project, can_push, is_starred, code } = home;
     Ok(HomeTemplate {
         head: ProjectHead::new(&project, Tab::Code, &viewer),
+        can_star: viewer.user().is_some() && viewer.can_in(&project, ProjectAbility::StarProject),
+        can_fork: can_fork(&viewer, &project),
+        is_starred,
+        import_text: project.import.as_ref().and_then(import_text),
         layout: Layout::new(cx, viewer, format!("{} / {}", project.namespace.name, project.name)),
         clone_urls: clone_urls(cx, &project),
         fork_source: project.forked_from.as_ref().map(|source| {
             let path = source.full_path();
-            (crate::links::page(&path), path)
+            (links::page(&path), path)
         }),
         description: project.description.filter(|text| !text.trim().is_empty()),
         stars: project.star_count,
@@ -97,6 +110,38 @@ async fn project_home(cx: &PageCx) -> Result<HomeTemplate, Error> {
         is_hidden: matches!(code, HomeCode::Hidden),
         folder,
     })
+}
+
+/// Stars or unstars the project.
+pub(crate) async fn star(cx: PageCx, body: Body) -> PageResult {
+    let fields = cx.form(body).await?;
+    let (project, is_starred) = (cx.project(), fields.is_checked("starred"));
+    let changed = cx
+        .write(move |tx| if is_starred { projects::star(tx, &project) } else { projects::unstar(tx, &project) })
+        .await;
+    match changed {
+        Ok(_) | Err(Error::Unchanged) => Ok(response::redirect(&links::page(&cx.params.subject))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns whether the visitor may fork a project that the page shows.
+pub(crate) fn can_fork(viewer: &Viewer, project: &Project) -> bool {
+    viewer.can(Ability::Create) && viewer.can_in(project, ProjectAbility::DownloadCode)
+}
+
+/// Describes an import that is not complete.
+fn import_text(import: &ImportStatus) -> Option<String> {
+    match import.state {
+        ImportState::Scheduled | ImportState::Started => {
+            Some("The repository is being imported. Reload the page to see whether it is complete.".to_owned())
+        }
+        ImportState::Failed => {
+            let reason = import.error.as_deref().unwrap_or("the server log says why");
+            Some(format!("The import of the repository failed: {reason}"))
+        }
+        ImportState::None | ImportState::Finished => None,
+    }
 }
 
 fn clone_urls(cx: &PageCx, project: &Project) -> Vec<(&'static str, String)> {

@@ -1,15 +1,56 @@
 //! Pages of projects, groups and users.
 
 mod explore;
+mod forks;
+mod group_head;
+mod group_members;
+mod group_settings;
 mod home;
 pub(crate) mod list;
+mod member_list;
 mod namespaces;
+mod new;
+mod new_group;
+mod settings;
 
-use crate::routes::{Route, get};
+use settings::{general, members};
 
+use crate::routes::{Route, get, post};
+
+/// The routes of groups come before those of projects, whose paths can begin with `groups` too.
 pub(crate) const ROUTES: &[Route] = &[
     get!("/explore", explore::show),
+    get!("/projects/new", new::form),
+    post!("/projects/new", new::create),
+    get!("/groups/new", new_group::form),
+    post!("/groups/new", new_group::create),
+    get!("/groups/{group}/-/edit", group_settings::show),
+    post!("/groups/{group}/-/edit", group_settings::save),
+    post!("/groups/{group}/-/delete", group_settings::delete),
+    get!("/groups/{group}/-/group_members", group_members::show),
+    post!("/groups/{group}/-/group_members", group_members::add),
+    post!("/groups/{group}/-/group_members/leave", group_members::leave),
+    post!("/groups/{group}/-/group_members/{user}", group_members::update),
+    post!("/groups/{group}/-/group_members/{user}/delete", group_members::remove),
     get!("/groups/{group}", namespaces::group),
+    post!("/{project}/-/star", home::star),
+    get!("/{project}/-/forks", forks::show),
+    get!("/{project}/-/forks/new", forks::form),
+    post!("/{project}/-/forks/new", forks::create),
+    get!("/{project}/-/edit", general::redirect),
+    get!("/{project}/-/settings/general", general::show),
+    post!("/{project}/-/settings/general", general::save),
+    post!("/{project}/-/settings/general/archive", general::archive),
+    post!("/{project}/-/settings/general/unlink_fork", general::unlink_fork),
+    post!("/{project}/-/settings/general/transfer", general::transfer),
+    post!("/{project}/-/settings/general/delete", general::delete),
+    get!("/{project}/-/project_members", members::show),
+    post!("/{project}/-/project_members", members::add),
+    post!("/{project}/-/project_members/leave", members::leave),
+    post!("/{project}/-/project_members/{user}", members::update),
+    post!("/{project}/-/project_members/{user}/delete", members::remove),
+    post!("/{project}/-/group_links", members::share),
+    post!("/{project}/-/group_links/{group_id}/delete", members::unshare),
     get!("/{namespace}", namespaces::show),
     get!("/{project}", home::show),
 ];

@@ -1,15 +1,22 @@
 //! The pages of users and groups.
 
 use askama::Template;
-use forge::explore::{self, GroupPage, NamespacePage};
-use model::{Role, Visibility};
+use forge::{
+    GroupAbility,
+    explore::{self, GroupPage, NamespacePage},
+};
+use model::Role;
 
-use super::list::ListedProject;
+use super::{
+    group_head::{GroupHead, GroupTab},
+    list::ListedProject,
+};
 use crate::{
     accounts::user,
     context::{PageCx, Viewer},
     error::PageResult,
     layout::Layout,
+    links,
     paging::{self, Pager},
     response, text,
 };
@@ -20,11 +27,10 @@ const PROJECTS_PER_PAGE: i64 = 25;
 #[template(path = "projects/group.html")]
 struct GroupTemplate {
     layout: Layout,
-    name: String,
-    full_path: String,
+    head: GroupHead,
     description: String,
-    visibility: Visibility,
     role: Option<&'static str>,
+    can_create_project: bool,
     projects: Vec<ListedProject>,
     pager: Pager,
 }
@@ -52,20 +58,21 @@ pub(crate) fn group_page(cx: &PageCx, viewer: Viewer, page: GroupPage) -> PageRe
     let GroupPage { group, role, projects } = page;
     let pager = Pager::of(&cx.uri, &cx.query(), &projects);
     let projects = projects.items.into_iter().map(ListedProject::new).collect();
+    let is_signed_in = viewer.user().is_some();
     let layout = Layout::new(cx, viewer, group.name.clone());
     response::page(&GroupTemplate {
+        head: GroupHead::new(&group, role, is_signed_in, GroupTab::Projects),
         layout,
-        name: group.name,
-        full_path: group.full_path,
         description: group.description,
-        visibility: group.visibility,
         role: role.map(role_name),
+        can_create_project: is_signed_in && GroupAbility::CreateProjects.is_granted_to(role),
         projects,
         pager,
     })
 }
 
-fn role_name(role: Role) -> &'static str {
+/// Returns the name of a role.
+pub(crate) fn role_name(role: Role) -> &'static str {
     match role {
         Role::Guest => "guest",
         Role::Reporter => "reporter",

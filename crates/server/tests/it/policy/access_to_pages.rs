@@ -62,6 +62,8 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
         .replace("{id}", "1")
         .replace("{username}", "user")
         .replace("{tag}", "users")
+        .replace("{user}", "1")
+        .replace("{group_id}", "1")
         .replace("{project}", "owner/x")
         .replace("{namespace}", "owner")
         .replace("{group}", "acme")
@@ -73,12 +75,12 @@ async fn table(visibility: i32) -> String {
     let visitors = visitors(&forge, visibility).await;
     let explore = visitors[0].get("/explore").await.text;
     let stylesheet = explore.split('"').find(|part| part.ends_with(".css")).expect("a stylesheet").to_owned();
-    let mut table = format!("{:<62}", "");
+    let mut table = format!("{:<64}", "");
     for name in VISITORS {
         let _ = write!(table, " {name:>9}");
     }
     for route in web::routes::all() {
-        let _ = write!(table, "\n{:<5}{:<57}", route.method, route.pattern);
+        let _ = write!(table, "\n{:<5}{:<59}", route.method, route.pattern);
         for visitor in &visitors {
             let method: Method = route.method.parse().expect("a method");
             // Without the token of a form, no request changes anything.

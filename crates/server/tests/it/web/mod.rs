@@ -9,9 +9,23 @@ mod hostile_content;
 mod issues;
 pub(crate) mod jobs;
 mod lint;
+mod members;
 mod page_sizes;
 mod pipelines;
 mod project_lists;
+mod project_settings;
 mod search;
 mod sign_in;
 mod user_pages;
+
+use testkit::{
+    TestResponse,
+    browser::{Browser, form_token},
+};
+
+/// Opens a page and submits one of its forms.
+async fn submit(browser: &Browser, page: &str, to: &str, fields: &[(&str, &str)]) -> TestResponse {
+    let token = form_token(&browser.get(page).await.text);
+    let fields: Vec<(&str, &str)> = fields.iter().copied().chain([("form_token", token.as_str())]).collect();
+    browser.post(to, &[("sec-fetch-site", "same-origin")], &fields).await
+}

@@ -1,0 +1,5 @@
+//! The settings of a project.
+
+pub(crate) mod general;
+pub(crate) mod members;
+pub(crate) mod navigation;
