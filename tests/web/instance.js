@@ -135,7 +135,9 @@ export async function createInstance() {
   await api("POST", `${path}/issues/${issue.id}/notes`, { body: "I can reproduce it." }, dan);
   await api("POST", `${path}/issues/${issue.id}/notes`, { body: "The sensor is **frozen**." }, eve);
   await api("POST", `${path}/repository/tags/v1.0/release`, { description: "The *first* release." }, ann);
-  await api("POST", `${path}/hooks`, { url: "http://127.0.0.1:9/hook", push_events: true }, ann);
+  const hook = await api("POST", `${path}/hooks`, { url: "http://127.0.0.1:9/hook", push_events: true }, ann);
+  await api("POST", `${path}/hooks/${hook.id}/test/push_events`, {}, ann);
+  const [delivery] = await api("GET", `${path}/hooks/${hook.id}/deliveries`, undefined, ann);
   await api("POST", `${path}/members`, { user_id: eve.id, access_level: 20, expires_at: "2030-01-01" }, ann);
   const pipeline = await eventually("the pipeline of main", async () => {
     const pipelines = await api("GET", `${path}/pipelines`, undefined, ann);
@@ -146,5 +148,5 @@ export async function createInstance() {
   const compiled = jobs.find(({ name }) => name === "compile");
   const users = { ann, dan, eve };
   const ci = { pipeline, failed, compiled };
-  return { users, group, rocket, secret, empty, issue, milestone, head, ...ci };
+  return { users, group, rocket, secret, empty, issue, milestone, head, hook, delivery, ...ci };
 }

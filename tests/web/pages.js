@@ -49,7 +49,7 @@ function routes() {
 
 /** The pages by their route: a path, several, or `null` if the route does not lead to a page. */
 function addresses(instance) {
-  const { issue, milestone, head, pipeline, failed, compiled } = instance;
+  const { issue, milestone, head, hook, delivery, pipeline, failed, compiled } = instance;
   return {
     "/": null,
     "/assets/{location}": null,
@@ -113,6 +113,9 @@ function addresses(instance) {
     "/{project}/-/edit": null,
     "/{project}/-/settings/general": ["/acme/rocket/-/settings/general", "/ann/empty/-/settings/general"],
     "/{project}/-/project_members": ["/acme/rocket/-/project_members", "/ann/empty/-/project_members?find=e"],
+    "/{project}/-/hooks": ["/acme/rocket/-/hooks", "/ann/empty/-/hooks"],
+    "/{project}/-/hooks/{hook}/edit": `/acme/rocket/-/hooks/${hook.id}/edit`,
+    "/{project}/-/hooks/{hook}/hook_logs/{delivery}": `/acme/rocket/-/hooks/${hook.id}/hook_logs/${delivery.id}`,
     "/{project}/-/compare": "/acme/rocket/-/compare",
     "/{project}/-/compare/{location}": "/acme/rocket/-/compare/main...newtons",
     "/{project}/-/issues": ["/acme/rocket/-/issues", "/acme/rocket/-/issues?state=closed&search=x"],

@@ -11,7 +11,7 @@ const VIEWS = [
   { name: "narrow", viewport: { width: 320, height: 640 }, colorScheme: "light" },
 ];
 
-function subjects({ head, issue, pipeline, failed }) {
+function subjects({ head, hook, issue, pipeline, failed }) {
   return {
     "sign-in": [undefined, "/users/sign_in"],
     dashboard: ["dan", "/dashboard"],
@@ -34,6 +34,7 @@ function subjects({ head, issue, pipeline, failed }) {
     "new-project": ["dan", "/projects/new"],
     "project-settings": ["root", "/acme/rocket/-/settings/general"],
     members: ["root", "/acme/rocket/-/project_members"],
+    webhook: ["root", `/acme/rocket/-/hooks/${hook.id}/edit`],
     missing: [undefined, "/acme/missing"],
   };
 }

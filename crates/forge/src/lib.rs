@@ -29,7 +29,7 @@ use runtime::{blocking, commit_outcome, read_cache, repository_cache, repository
 pub use runtime::{bridge, clock, disk_space, outbound_addresses, rate_limiter, weak_map};
 use tracker::mentions;
 pub use tracker::{boards, issue_pages, issues, labels, milestones, notes};
-pub use webhooks::{deliveries, hooks, outbox};
+pub use webhooks::{deliveries, hook_pages, hooks, outbox};
 use webhooks::{sample_payloads, system_events};
 
 pub mod caller;

@@ -23,6 +23,7 @@ mod search;
 mod text;
 mod times;
 mod tracker;
+mod webhooks;
 
 use std::sync::{Arc, OnceLock};
 

@@ -10,6 +10,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::{
     accounts, admin, assets, ci, context::PageCx, error::PageResult, help, projects, repository, search, tracker,
+    webhooks,
 };
 
 /// A route of the web interface.
@@ -52,6 +53,7 @@ const PARTS: &[&[Route]] = &[
     repository::ROUTES,
     tracker::ROUTES,
     ci::ROUTES,
+    webhooks::ROUTES,
     projects::ROUTES,
 ];
 
@@ -61,7 +63,7 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
 }
 
 /// Words after the path of a project that led to its pages before `/-/` was introduced.
-const OLD_WORDS: [&str; 13] = [
+const OLD_WORDS: [&str; 14] = [
     "tree",
     "blob",
     "raw",
@@ -74,6 +76,7 @@ const OLD_WORDS: [&str; 13] = [
     "pipelines",
     "jobs",
     "edit",
+    "hooks",
     "forks",
 ];
 

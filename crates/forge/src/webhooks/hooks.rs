@@ -126,6 +126,11 @@ pub fn get(tx: &mut ReadTx<'_>, scope: &HookScope, id: &Unvalidated<HookId>) -> 
     Ok(masked(tx, hook))
 }
 
+/// Returns whether a hook has a secret token.
+pub(crate) fn has_token(tx: &mut ReadTx<'_>, project: &Project, id: HookId) -> Result<bool> {
+    Ok(find(tx, Some(project.id), id)?.token.is_some())
+}
+
 /// Creates a hook.
 pub fn create(tx: &mut WriteTx<'_>, scope: &HookScope, fields: &Unvalidated<HookFields>) -> Result<Hook> {
     let project = authorize_project(tx.read(), scope)?;

@@ -11,7 +11,7 @@ mod member_list;
 mod namespaces;
 mod new;
 mod new_group;
-mod settings;
+pub(crate) mod settings;
 
 use settings::{general, members};
 

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use axum::http::Method;
 use insta::assert_snapshot;
-use model::{JobId, ProjectId};
+use model::{HookId, JobId, ProjectId};
 use serde_json::json;
-use testkit::{LocalRepository, TestForge, browser::Browser};
+use testkit::{LocalRepository, TestForge, browser::Browser, fixtures};
 
 use crate::web::jobs::{upload_artifacts, zip_archive};
 
@@ -21,6 +21,9 @@ async fn visitors(forge: &TestForge, visibility: i32) -> Vec<Browser> {
     assert_eq!(owner.make("/projects", project).await, 1);
     let group = owner.make("/groups", json!({ "name": "acme", "path": "acme", "visibility_level": visibility })).await;
     owner.make("/projects/1/issues", json!({ "title": "a" })).await;
+    owner.make("/projects/1/hooks", json!({ "url": "https://hooks.example.com/x" })).await;
+    let now = forge.forge.now();
+    forge.in_transaction(|db| fixtures::delivery(db, HookId::new(1), "{}", now));
     let local = LocalRepository::new();
     local.commit_file("README.md", "# x\n");
     forge.push_all(&owner, ProjectId::new(1), &local).await;
@@ -64,6 +67,8 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
         .replace("{tag}", "users")
         .replace("{user}", "1")
         .replace("{group_id}", "1")
+        .replace("{hook}", "1")
+        .replace("{delivery}", "1")
         .replace("{project}", "owner/x")
         .replace("{namespace}", "owner")
         .replace("{group}", "acme")

@@ -17,6 +17,7 @@ mod project_settings;
 mod search;
 mod sign_in;
 mod user_pages;
+mod webhooks;
 
 use testkit::{
     TestResponse,

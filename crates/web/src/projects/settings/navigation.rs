@@ -10,6 +10,7 @@ use crate::{context::Viewer, links::ProjectLinks};
 pub(crate) enum SettingsPage {
     General,
     Members,
+    Webhooks,
 }
 
 /// The links to those pages of the settings that the visitor may use.
@@ -23,6 +24,7 @@ impl SettingsNavigation {
         let pages = [
             (SettingsPage::General, "settings/general", "General", ProjectAbility::ChangeProject),
             (SettingsPage::Members, "project_members", "Members", ProjectAbility::AdministerMembers),
+            (SettingsPage::Webhooks, "hooks", "Webhooks", ProjectAbility::AdministerHooks),
         ];
         let links = ProjectLinks::new(&project.full_path());
         let allowed = pages.into_iter().filter(|(.., ability)| viewer.can_in(project, *ability));
