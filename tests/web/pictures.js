@@ -34,6 +34,7 @@ function subjects({ head, hook, issue, pipeline, failed }) {
     "new-project": ["dan", "/projects/new"],
     "project-settings": ["root", "/acme/rocket/-/settings/general"],
     members: ["root", "/acme/rocket/-/project_members"],
+    "repository-settings": ["root", "/acme/rocket/-/settings/repository"],
     webhook: ["root", `/acme/rocket/-/hooks/${hook.id}/edit`],
     missing: [undefined, "/acme/missing"],
   };

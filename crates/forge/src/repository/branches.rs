@@ -2,8 +2,9 @@
 
 use git::{CommitListBudget, Ref, Refs, Repository};
 use model::{
-    Commit, Oid, Page, Project, ProjectId, RefChange, RefName, Slice,
+    Commit, Oid, Page, Project, ProjectId, RefChange, RefName, Slice, Violations,
     protections::{Protection, PushLevel},
+    text::has_control,
 };
 use tracing::info;
 
@@ -15,6 +16,9 @@ use crate::{
 
 /// The maximum number of branches for which merged ones are deleted within the request; with more, a background task does it.
 const MAX_INLINE_DELETIONS: usize = 200;
+
+/// The maximum length of the pattern of a protection rule.
+const MAX_PATTERN_LENGTH: usize = 255;
 
 /// The maximum number of attempts to apply a change against concurrent ones.
 const MAX_ATTEMPTS: u32 = 5;
@@ -198,6 +202,31 @@ fn put_rule(tx: &mut WriteTx<'_>, project: ProjectId, name: &str, options: Prote
     rule.merge = options.developers_can_merge.map_or(rule.merge, level);
     let now = tx.now();
     Ok(store::protections::put(tx.db(), project, &rule, now)?)
+}
+
+/// Protects the branches that a pattern matches, whether they exist or not; `*` in it stands for any characters.
+pub fn protect_pattern(
+    tx: &mut WriteTx<'_>,
+    project: &ProjectRef,
+    pattern: &str,
+    options: &Unvalidated<ProtectionOptions>,
+) -> Result<()> {
+    let project = tx.project(project, ProjectAbility::ProtectBranches)?;
+    let options = *options.validate()?;
+    let mut violations = Violations::new();
+    violations.require(!pattern.is_empty(), "name", "can't be blank");
+    violations.max_length("name", pattern, MAX_PATTERN_LENGTH);
+    let is_valid = pattern.is_empty() || RefName::branch(&pattern.replace('*', "x")).is_some();
+    violations.require(is_valid, "name", "is not the name of a branch");
+    violations.into_result()?;
+    put_rule(tx, project.id, pattern, options)
+}
+
+/// Removes the protection rule with exactly this pattern.
+pub fn unprotect_pattern(tx: &mut WriteTx<'_>, project: &ProjectRef, pattern: &str) -> Result<()> {
+    let project = tx.project(project, ProjectAbility::ProtectBranches)?;
+    let removed = !has_control(pattern) && store::protections::remove(tx.db(), project.id, pattern)?;
+    if removed { Ok(()) } else { Err(Error::NoSuchRow) }
 }
 
 /// Removes the protection of a branch; a wildcard rule that matches it stays.

@@ -9,6 +9,7 @@ pub mod contents;
 pub mod downloads;
 pub mod maintenance;
 pub mod pushes;
+pub mod ref_pages;
 pub mod repository_files;
 pub mod tags;
 pub mod transport;

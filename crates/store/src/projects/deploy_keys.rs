@@ -143,31 +143,50 @@ pub fn by_fingerprint(db: &mut Conn, fingerprint: &str) -> Result<Option<(Deploy
 
 /// Returns a key that is enabled in a project of which the viewer is a master; administrators find every key.
 pub fn find_manageable(db: &mut Conn, viewer: &Viewer, selector: DeployKeySelector<'_>) -> Result<Option<DeployKey>> {
-    let is_manageable = || {
-        if viewer.admin {
-            return Fragment::<Bool>::new("TRUE");
-        }
-        Fragment::new(
-            "EXISTS (SELECT 1 FROM deploy_key_projects k WHERE k.key_id = deploy_keys.id AND k.project_id IN (",
-        )
-        .append(viewer.my_projects_with_role(Role::Master, ""))
-        .sql("))")
-    };
     let row: Option<Row> = match selector {
         DeployKeySelector::Id(id) => on!(db, conn => deploy_keys::table
             .filter(deploy_keys::id.eq(id.get()))
-            .filter(is_manageable())
+            .filter(is_manageable(viewer))
             .select(Row::as_select())
             .first(conn)
             .optional())?,
         DeployKeySelector::Fingerprint(fingerprint) => on!(db, conn => deploy_keys::table
             .filter(deploy_keys::fingerprint.eq(fingerprint))
-            .filter(is_manageable())
+            .filter(is_manageable(viewer))
             .select(Row::as_select())
             .first(conn)
             .optional())?,
     };
     Ok(row.map(DeployKey::from))
+}
+
+/// Lists deploy keys that the viewer can enable in a project, newest first, at most `limit`.
+pub fn list_enableable(db: &mut Conn, viewer: &Viewer, project: ProjectId, limit: i64) -> Result<Vec<DeployKey>> {
+    let is_not_enabled = || {
+        Fragment::<Bool>::new(
+            "NOT EXISTS (SELECT 1 FROM deploy_key_projects here WHERE here.key_id = deploy_keys.id AND here.project_id = ",
+        )
+        .number(project)
+        .sql(")")
+    };
+    let rows: Vec<Row> = on!(db, conn => deploy_keys::table
+        .filter(is_manageable(viewer))
+        .filter(is_not_enabled())
+        .order(deploy_keys::id.desc())
+        .limit(limit)
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(DeployKey::from).collect())
+}
+
+/// Condition: a key is enabled in a project of which the viewer is a master, or the viewer is an administrator.
+fn is_manageable(viewer: &Viewer) -> Fragment<Bool> {
+    if viewer.admin {
+        return Fragment::new("TRUE");
+    }
+    Fragment::new("EXISTS (SELECT 1 FROM deploy_key_projects k WHERE k.key_id = deploy_keys.id AND k.project_id IN (")
+        .append(viewer.my_projects_with_role(Role::Master, ""))
+        .sql("))")
 }
 
 /// Selects a deploy key.

@@ -13,7 +13,7 @@ mod new;
 mod new_group;
 pub(crate) mod settings;
 
-use settings::{general, members};
+use settings::{general, members, repository};
 
 use crate::routes::{Route, get, post};
 
@@ -51,6 +51,12 @@ pub(crate) const ROUTES: &[Route] = &[
     post!("/{project}/-/project_members/{user}/delete", members::remove),
     post!("/{project}/-/group_links", members::share),
     post!("/{project}/-/group_links/{group_id}/delete", members::unshare),
+    get!("/{project}/-/settings/repository", repository::show),
+    post!("/{project}/-/protected_branches", repository::protect),
+    post!("/{project}/-/protected_branches/delete", repository::unprotect),
+    post!("/{project}/-/deploy_keys", repository::add_key),
+    post!("/{project}/-/deploy_keys/{key}/enable", repository::enable_key),
+    post!("/{project}/-/deploy_keys/{key}/disable", repository::disable_key),
     get!("/{namespace}", namespaces::show),
     get!("/{project}", home::show),
 ];

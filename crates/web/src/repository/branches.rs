@@ -1,8 +1,10 @@
 //! The branches of a project.
 
 use askama::Template;
+use axum::body::Body;
 use forge::{
-    branches::Branch,
+    ProjectAbility,
+    branches::{self, Branch},
     browse::{self, InProject},
 };
 
@@ -10,6 +12,7 @@ use crate::{
     context::PageCx,
     error::PageResult,
     layout::{Layout, ProjectHead, Tab},
+    links::ProjectLinks,
     paging::{self, Pager},
     response, text,
 };
@@ -23,6 +26,7 @@ struct BranchesTemplate {
     head: ProjectHead,
     default: String,
     branches: Vec<Branch>,
+    can_push: bool,
     pager: Pager,
 }
 
@@ -33,9 +37,17 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let InProject { project, value: (branches, default) } = found;
     response::page(&BranchesTemplate {
         head: ProjectHead::new(&project, Tab::Branches, &viewer),
+        can_push: viewer.can_in(&project, ProjectAbility::PushCode),
         layout: Layout::new(&cx, viewer, format!("Branches · {}", project.full_path())),
         default: default.unwrap_or_default(),
         pager: Pager::of(&cx.uri, &query, &branches),
         branches: branches.items,
     })
+}
+
+/// Deletes a branch.
+pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
+    let fields = cx.form(body).await?;
+    branches::delete(cx.forge(), cx.caller(), cx.project(), fields.text("name")).await?;
+    Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).to("branches")))
 }

@@ -1,15 +1,18 @@
 //! The tags of a project.
 
 use askama::Template;
+use axum::body::Body;
 use forge::{
+    ProjectAbility,
     browse::{self, InProject},
-    tags::TagWithRelease,
+    tags::{self, TagWithRelease},
 };
 
 use crate::{
     context::PageCx,
     error::PageResult,
     layout::{Layout, ProjectHead, Tab},
+    links::ProjectLinks,
     paging::{self, Pager},
     response, text,
 };
@@ -22,6 +25,7 @@ struct TagsTemplate {
     layout: Layout,
     head: ProjectHead,
     tags: Vec<TagWithRelease>,
+    can_push: bool,
     pager: Pager,
 }
 
@@ -31,8 +35,16 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (viewer, InProject { project, value: tags }) = cx.read(move |tx| browse::tags(tx, &project, &page)).await?;
     response::page(&TagsTemplate {
         head: ProjectHead::new(&project, Tab::Tags, &viewer),
+        can_push: viewer.can_in(&project, ProjectAbility::PushCode),
         layout: Layout::new(&cx, viewer, format!("Tags · {}", project.full_path())),
         pager: Pager::of(&cx.uri, &query, &tags),
         tags: tags.items,
     })
+}
+
+/// Deletes a tag.
+pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
+    let fields = cx.form(body).await?;
+    tags::delete(cx.forge(), cx.caller(), cx.project(), fields.text("name")).await?;
+    Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).to("tags")))
 }

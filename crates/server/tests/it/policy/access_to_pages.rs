@@ -69,6 +69,7 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
         .replace("{group_id}", "1")
         .replace("{hook}", "1")
         .replace("{delivery}", "1")
+        .replace("{key}", "1")
         .replace("{project}", "owner/x")
         .replace("{namespace}", "owner")
         .replace("{group}", "acme")

@@ -14,6 +14,7 @@ mod page_sizes;
 mod pipelines;
 mod project_lists;
 mod project_settings;
+mod repository_settings;
 mod search;
 mod sign_in;
 mod user_pages;

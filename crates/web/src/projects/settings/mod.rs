@@ -3,3 +3,4 @@
 pub(crate) mod general;
 pub(crate) mod members;
 pub(crate) mod navigation;
+pub(crate) mod repository;

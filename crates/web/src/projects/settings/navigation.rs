@@ -11,6 +11,7 @@ pub(crate) enum SettingsPage {
     General,
     Members,
     Webhooks,
+    Repository,
 }
 
 /// The links to those pages of the settings that the visitor may use.
@@ -25,6 +26,7 @@ impl SettingsNavigation {
             (SettingsPage::General, "settings/general", "General", ProjectAbility::ChangeProject),
             (SettingsPage::Members, "project_members", "Members", ProjectAbility::AdministerMembers),
             (SettingsPage::Webhooks, "hooks", "Webhooks", ProjectAbility::AdministerHooks),
+            (SettingsPage::Repository, "settings/repository", "Repository", ProjectAbility::ProtectBranches),
         ];
         let links = ProjectLinks::new(&project.full_path());
         let allowed = pages.into_iter().filter(|(.., ability)| viewer.can_in(project, *ability));
