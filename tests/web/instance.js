@@ -139,6 +139,8 @@ export async function createInstance() {
   await api("POST", `${path}/hooks/${hook.id}/test/push_events`, {}, ann);
   const [delivery] = await api("GET", `${path}/hooks/${hook.id}/deliveries`, undefined, ann);
   await api("POST", `${path}/members`, { user_id: eve.id, access_level: 20, expires_at: "2030-01-01" }, ann);
+  await api("POST", `${path}/variables`, { key: "LAUNCH_CODE", value: "0000" }, ann);
+  await api("POST", `${path}/triggers`, {}, ann);
   const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl server";
   await api("POST", `${path}/deploy_keys`, { title: "build server", key }, ann);
   await api("PUT", `${path}/repository/branches/main/protect`, { developers_can_push: true }, ann);

@@ -115,6 +115,7 @@ function addresses(instance) {
     "/{project}/-/edit": null,
     "/{project}/-/settings/general": ["/acme/rocket/-/settings/general", "/ann/empty/-/settings/general"],
     "/{project}/-/settings/repository": "/acme/rocket/-/settings/repository",
+    "/{project}/-/settings/ci_cd": "/acme/rocket/-/settings/ci_cd",
     "/{project}/-/project_members": ["/acme/rocket/-/project_members", "/ann/empty/-/project_members?find=e"],
     "/{project}/-/hooks": ["/acme/rocket/-/hooks", "/ann/empty/-/hooks"],
     "/{project}/-/hooks/{hook}/edit": `/acme/rocket/-/hooks/${hook.id}/edit`,

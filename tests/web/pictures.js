@@ -35,6 +35,7 @@ function subjects({ head, hook, issue, pipeline, failed }) {
     "project-settings": ["root", "/acme/rocket/-/settings/general"],
     members: ["root", "/acme/rocket/-/project_members"],
     "repository-settings": ["root", "/acme/rocket/-/settings/repository"],
+    "ci-settings": ["root", "/acme/rocket/-/settings/ci_cd"],
     webhook: ["root", `/acme/rocket/-/hooks/${hook.id}/edit`],
     missing: [undefined, "/acme/missing"],
   };

@@ -13,8 +13,8 @@ pub use accounts::{emails, keys, passwords, sessions, tokens, user_pages, users,
 pub use admin::{doctor, first_start, instance_key, overview, storage_upgrade, tasks};
 use ci::job_notifier;
 pub use ci::{
-    artifact_files, artifacts, job_pages, job_queue, jobs, lint, pipeline_pages, pipelines, runners, stale_jobs,
-    statuses, stuck_jobs, traces, triggers, variables,
+    artifact_files, artifacts, ci_setting_pages, job_pages, job_queue, jobs, lint, pipeline_pages, pipelines, runners,
+    stale_jobs, statuses, stuck_jobs, traces, triggers, variables,
 };
 pub use projects::{
     deploy_keys, events, explore, fork_links, forks, group_pages, groups, member_pages, members, namespaces,

@@ -2,6 +2,7 @@
 
 pub mod artifact_files;
 pub mod artifacts;
+pub mod ci_setting_pages;
 pub(crate) mod job_notifier;
 pub mod job_pages;
 pub mod job_queue;

@@ -391,6 +391,13 @@ pub fn enable(tx: &mut WriteTx<'_>, project: &ProjectRef, id: &Unvalidated<Runne
     Ok(runner)
 }
 
+/// Checks that a runner is enabled for a project whose CI the caller may administer; others are treated as missing.
+pub fn ensure_available_to(tx: &mut WriteTx<'_>, project: &ProjectRef, id: &Unvalidated<RunnerId>) -> Result<()> {
+    let project = tx.project(project, ProjectAbility::AdministerCi)?;
+    let is_enabled = store::runners::is_enabled_for(tx.db(), *id.validate()?, project.id)?;
+    if is_enabled { Ok(()) } else { Err(Error::not_found(RESOURCE)) }
+}
+
 /// Disables a runner for a project.
 pub fn disable(tx: &mut WriteTx<'_>, project: &ProjectRef, id: &Unvalidated<RunnerId>) -> Result<Runner> {
     let project = tx.project(project, ProjectAbility::AdministerCi)?;

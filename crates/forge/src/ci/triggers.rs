@@ -17,6 +17,8 @@ const MAX_TRIGGERS: i64 = 1000;
 /// A trigger with its token.
 #[derive(Clone, Debug)]
 pub struct TriggerDetail {
+    /// The ID.
+    pub id: TriggerId,
     /// The token.
     pub token: Secret,
     /// When it was created.
@@ -87,6 +89,13 @@ pub fn delete(tx: &mut WriteTx<'_>, project: &ProjectRef, token: &Secret) -> Res
     let trigger = find(tx.read(), &project, token)?;
     store::triggers::delete(tx.db(), trigger.id)?;
     Ok(detail(tx.read(), &trigger))
+}
+
+/// Deletes a trigger by its ID, for pages that do not show the token.
+pub fn delete_by_id(tx: &mut WriteTx<'_>, project: &ProjectRef, id: TriggerId) -> Result<()> {
+    let project = open(tx.read(), project)?;
+    let trigger = store::triggers::by_id(tx.db(), project.id, id)?.ok_or(Error::not_found("Trigger"))?;
+    Ok(store::triggers::delete(tx.db(), trigger.id)?)
 }
 
 /// Starts a pipeline with a trigger token. The caller matters only for the number of webhooks that led to the call.
@@ -173,8 +182,9 @@ fn find(tx: &mut ReadTx<'_>, project: &Project, token: &Secret) -> Result<Trigge
 }
 
 fn detail(tx: &ReadTx<'_>, trigger: &Trigger) -> TriggerDetail {
-    let Trigger { id: _, seed, created_at, updated_at, last_used } = trigger;
+    let Trigger { id, seed, created_at, updated_at, last_used } = trigger;
     TriggerDetail {
+        id: *id,
         token: tx.shared().instance_key.trigger_token(seed),
         created_at: *created_at,
         updated_at: *updated_at,

@@ -279,6 +279,27 @@ pub fn list(
     Ok(Slice { items: rows.into_iter().map(Runner::from).collect(), total, page })
 }
 
+/// Lists runners that the viewer can enable for a project, in the order of their registration, at most `limit`.
+pub fn list_enableable(db: &mut Conn, viewer: &Viewer, project: ProjectId, limit: i64) -> Result<Vec<Runner>> {
+    let is_manageable = || if viewer.admin { Fragment::new("TRUE") } else { managed_by(viewer) };
+    let is_not_enabled = || {
+        Fragment::<Bool>::new(
+            "NOT runners.is_shared AND NOT runners.locked AND NOT EXISTS \
+             (SELECT 1 FROM runner_projects here WHERE here.runner_id = runners.id AND here.project_id = ",
+        )
+        .number(project)
+        .sql(")")
+    };
+    let rows: Vec<Row> = on!(db, conn => runners::table
+        .filter(is_manageable())
+        .filter(is_not_enabled())
+        .order(runners::id)
+        .limit(limit)
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(Runner::from).collect())
+}
+
 /// Matches runners of projects in which the viewer is a master.
 fn managed_by(viewer: &Viewer) -> Fragment<Bool> {
     Fragment::new("runners.id IN (SELECT k.runner_id FROM runner_projects k WHERE k.project_id IN (")

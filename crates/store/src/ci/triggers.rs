@@ -63,6 +63,17 @@ pub fn by_token(db: &mut Conn, token: &Digest) -> Result<Option<(ProjectId, Trig
     Ok(row.map(|(project, row)| (ProjectId::new(project), row.into())))
 }
 
+/// Returns a trigger of a project.
+pub fn by_id(db: &mut Conn, project: ProjectId, id: TriggerId) -> Result<Option<Trigger>> {
+    let row: Option<Row> = on!(db, conn => ci_triggers::table
+        .find(id.get())
+        .filter(ci_triggers::project_id.eq(project.get()))
+        .select(Row::as_select())
+        .first(conn)
+        .optional())?;
+    Ok(row.map(Trigger::from))
+}
+
 /// Inserts a trigger whose token is derived from the seed.
 pub fn insert(db: &mut Conn, project: ProjectId, seed: &TokenSeed, token: &Digest, now: Time) -> Result<Trigger> {
     let row: Row = on!(db, conn => diesel::insert_into(ci_triggers::table)

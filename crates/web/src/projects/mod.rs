@@ -13,7 +13,7 @@ mod new;
 mod new_group;
 pub(crate) mod settings;
 
-use settings::{general, members, repository};
+use settings::{ci, general, members, repository, runners};
 
 use crate::routes::{Route, get, post};
 
@@ -57,6 +57,18 @@ pub(crate) const ROUTES: &[Route] = &[
     post!("/{project}/-/deploy_keys", repository::add_key),
     post!("/{project}/-/deploy_keys/{key}/enable", repository::enable_key),
     post!("/{project}/-/deploy_keys/{key}/disable", repository::disable_key),
+    get!("/{project}/-/settings/ci_cd", ci::show),
+    post!("/{project}/-/settings/ci_cd", ci::reveal),
+    post!("/{project}/-/variables", ci::add_variable),
+    post!("/{project}/-/variables/{key}", ci::update_variable),
+    post!("/{project}/-/variables/{key}/delete", ci::delete_variable),
+    post!("/{project}/-/triggers", ci::add_trigger),
+    post!("/{project}/-/triggers/{trigger}/delete", ci::delete_trigger),
+    post!("/{project}/-/runners/{runner}/enable", runners::enable),
+    post!("/{project}/-/runners/{runner}/disable", runners::disable),
+    post!("/{project}/-/runners/{runner}/pause", runners::pause),
+    post!("/{project}/-/runners/{runner}/resume", runners::resume),
+    post!("/{project}/-/runners/{runner}/delete", runners::delete),
     get!("/{namespace}", namespaces::show),
     get!("/{project}", home::show),
 ];

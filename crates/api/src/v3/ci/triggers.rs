@@ -105,7 +105,7 @@ struct TriggerJson {
 }
 
 impl From<TriggerDetail> for TriggerJson {
-    fn from(TriggerDetail { token, created_at, updated_at, last_used }: TriggerDetail) -> Self {
+    fn from(TriggerDetail { id: _, token, created_at, updated_at, last_used }: TriggerDetail) -> Self {
         Self {
             token: token.reveal().to_owned(),
             created_at: TimestampJson(created_at),

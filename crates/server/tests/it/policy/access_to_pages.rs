@@ -70,6 +70,8 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
         .replace("{hook}", "1")
         .replace("{delivery}", "1")
         .replace("{key}", "1")
+        .replace("{runner}", "1")
+        .replace("{trigger}", "1")
         .replace("{project}", "owner/x")
         .replace("{namespace}", "owner")
         .replace("{group}", "acme")

@@ -2,6 +2,7 @@
 
 mod account_settings;
 mod admin_pages;
+mod ci_settings;
 mod code_pages;
 mod error_pages;
 mod help;

@@ -12,6 +12,7 @@ pub(crate) enum SettingsPage {
     Members,
     Webhooks,
     Repository,
+    Ci,
 }
 
 /// The links to those pages of the settings that the visitor may use.
@@ -27,6 +28,7 @@ impl SettingsNavigation {
             (SettingsPage::Members, "project_members", "Members", ProjectAbility::AdministerMembers),
             (SettingsPage::Webhooks, "hooks", "Webhooks", ProjectAbility::AdministerHooks),
             (SettingsPage::Repository, "settings/repository", "Repository", ProjectAbility::ProtectBranches),
+            (SettingsPage::Ci, "settings/ci_cd", "CI/CD", ProjectAbility::AdministerCi),
         ];
         let links = ProjectLinks::new(&project.full_path());
         let allowed = pages.into_iter().filter(|(.., ability)| viewer.can_in(project, *ability));
