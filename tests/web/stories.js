@@ -9,7 +9,7 @@ const STORIES = {
   async "a visitor finds a project and reads its code"(open) {
     const page = await open();
     await page.goto("/");
-    await page.getByRole("searchbox", { name: "Search projects" }).fill("rocket");
+    await page.getByRole("search").getByRole("searchbox").fill("rocket");
     await page.keyboard.press("Enter");
     await page.getByRole("link", { name: "acme/rocket" }).click();
     await expectHeading(page, /Rocket/);

@@ -196,11 +196,23 @@ fn objects(operations: &[Operation], schemas: &Value) -> Vec<Object> {
     found
 }
 
+/// Returns the name of an object without the suffix that all structs with JSON have.
+fn display_name(name: &str) -> &str {
+    name.strip_suffix("Json").unwrap_or(name)
+}
+
+impl Object {
+    /// Returns the name for readers.
+    pub(crate) fn display_name(&self) -> &str {
+        display_name(&self.name)
+    }
+}
+
 impl Type {
     /// Describes a schema.
     fn of(schema: &Value) -> Self {
         if let Some(name) = schema["$ref"].as_str().and_then(|name| name.strip_prefix(REF_PREFIX)) {
-            return Self { text: name.to_owned(), object: Some(name.to_owned()) };
+            return Self { text: display_name(name).to_owned(), object: Some(name.to_owned()) };
         }
         for key in ["anyOf", "oneOf", "allOf"] {
             let choices: Vec<Self> =
@@ -252,13 +264,13 @@ mod tests {
                     "parameters": [{ "name": "page", "in": "query", "schema": { "type": "integer" } }],
                     "responses": {
                         "200": { "content": { "application/json": { "schema": {
-                            "type": "array", "items": { "$ref": "#/components/schemas/Key" } } } } },
+                            "type": "array", "items": { "$ref": "#/components/schemas/KeyJson" } } } } },
                         "401": {}, "500": {},
                     },
                 },
                 "post": { "tags": ["Others"] },
             } },
-            "components": { "schemas": { "Key": {
+            "components": { "schemas": { "KeyJson": {
                 "description": "A key",
                 "properties": { "user": { "anyOf": [{ "$ref": "#/components/schemas/User" }, { "type": "null" }] } },
             }, "User": { "properties": { "since": { "type": ["string", "null"], "format": "date" } } } } },
