@@ -67,8 +67,8 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
             labels: Some(label.clone()).filter(is_given).into_iter().collect(),
             all_labels: true,
             milestone: Some(milestone.clone()).filter(is_given),
-            iids: Vec::new(),
             search: Some(search.clone()).filter(is_given),
+            ..IssueFilter::default()
         },
         order: IssueOrder { by_update: order.2, ascending: order.3 },
     });
