@@ -7,3 +7,4 @@ pub mod labels;
 pub(crate) mod mentions;
 pub mod milestones;
 pub mod notes;
+pub mod references;
