@@ -3,6 +3,7 @@
 pub(crate) mod diff;
 pub(crate) mod highlight;
 pub(crate) mod job_log;
+pub(crate) mod labels;
 pub(crate) mod markdown;
 pub(crate) mod plain;
 pub(crate) mod references;

@@ -21,6 +21,10 @@ async fn visitors(forge: &TestForge, visibility: i32) -> Vec<Browser> {
     assert_eq!(owner.make("/projects", project).await, 1);
     let group = owner.make("/groups", json!({ "name": "acme", "path": "acme", "visibility_level": visibility })).await;
     owner.make("/projects/1/issues", json!({ "title": "a" })).await;
+    owner.make("/projects/1/issues/1/notes", json!({ "body": "a" })).await;
+    owner.post("/projects/1/labels", json!({ "name": "a", "color": "#ff0000" })).await;
+    owner.post("/projects/1/boards/1/lists", json!({ "label_id": 1 })).await;
+    owner.make("/projects/1/milestones", json!({ "title": "a" })).await;
     let local = LocalRepository::new();
     local.commit_file("README.md", "# x\n");
     forge.push_all(&owner, ProjectId::new(1), &local).await;
@@ -62,6 +66,9 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
         .replace("{id}", "1")
         .replace("{username}", "user")
         .replace("{tag}", "users")
+        .replace("{note}", "1")
+        .replace("{label}", "1")
+        .replace("{list}", "1")
         .replace("{project}", "owner/x")
         .replace("{namespace}", "owner")
         .replace("{group}", "acme")
