@@ -113,9 +113,12 @@ export async function createInstance() {
   push("ann/secret", ann, [{ message: "Start", author: ann, files: { "README.md": "# Secret\n" } }]);
 
   const path = `/projects/${rocket.id}`;
+  let label;
   for (const [name, color] of [["bug", "#d9534f"], ["idea", "#5cb85c"], ["to do", "#428bca"]]) {
-    await api("POST", `${path}/labels`, { name, color }, ann);
+    label = await api("POST", `${path}/labels`, { name, color }, ann);
   }
+  const [board] = await api("GET", `${path}/boards`, undefined, ann);
+  await api("POST", `${path}/boards/${board.id}/lists`, { label_id: label.id }, ann);
   const milestone = await api("POST", `${path}/milestones`, { title: "First flight", due_date: "2027-03-01" }, ann);
   const issue = await api(
     "POST",
@@ -132,7 +135,7 @@ export async function createInstance() {
   );
   await api("POST", `${path}/issues`, { title: "Measure the thrust in newtons", labels: "idea" }, eve);
   await api("POST", `${path}/issues`, { title: "A hidden weakness", confidential: true }, ann);
-  await api("POST", `${path}/issues/${issue.id}/notes`, { body: "I can reproduce it." }, dan);
+  const note = await api("POST", `${path}/issues/${issue.id}/notes`, { body: "I can reproduce it." }, dan);
   await api("POST", `${path}/issues/${issue.id}/notes`, { body: "The sensor is **frozen**." }, eve);
   await api("POST", `${path}/repository/tags/v1.0/release`, { description: "The *first* release." }, ann);
   const hook = await api("POST", `${path}/hooks`, { url: "http://127.0.0.1:9/hook", push_events: true }, ann);
@@ -152,6 +155,7 @@ export async function createInstance() {
   const failed = jobs.find(({ name }) => name === "unit tests");
   const compiled = jobs.find(({ name }) => name === "compile");
   const users = { ann, dan, eve };
+  const tracker = { issue, note, label, milestone };
   const ci = { pipeline, failed, compiled };
-  return { users, group, rocket, secret, empty, issue, milestone, head, hook, delivery, ...ci };
+  return { users, group, rocket, secret, empty, head, hook, delivery, ...tracker, ...ci };
 }

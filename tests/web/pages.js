@@ -50,7 +50,7 @@ function routes() {
 
 /** The pages by their route: a path, several, or `null` if the route does not lead to a page. */
 function addresses(instance) {
-  const { issue, milestone, head, hook, delivery, pipeline, failed, compiled } = instance;
+  const { issue, note, label, milestone, head, hook, delivery, pipeline, failed, compiled } = instance;
   return {
     "/": null,
     "/assets/{location}": null,
@@ -90,6 +90,7 @@ function addresses(instance) {
     "/help/keyboard": "/help/keyboard",
     "/help/api": "/help/api",
     "/help/api/{tag}": ["/help/api/projects", "/help/api/issues", "/help/api/runners"],
+    "/dashboard/issues": ["/dashboard/issues", "/dashboard/issues?scope=created"],
     "/explore": ["/explore", "/explore?search=nothing+here"],
     "/groups/{group}": "/groups/acme",
     "/{namespace}": ["/ann", "/acme", "/missing"],
@@ -123,7 +124,11 @@ function addresses(instance) {
     "/{project}/-/hooks/{hook}/hook_logs/{delivery}": `/acme/rocket/-/hooks/${hook.id}/hook_logs/${delivery.id}`,
     "/{project}/-/compare": "/acme/rocket/-/compare",
     "/{project}/-/compare/{location}": "/acme/rocket/-/compare/main...newtons",
-    "/{project}/-/issues": ["/acme/rocket/-/issues", "/acme/rocket/-/issues?state=closed&search=x"],
+    "/{project}/-/issues": [
+      "/acme/rocket/-/issues",
+      "/acme/rocket/-/issues?state=closed&search=x",
+      "/acme/rocket/-/issues?label_name[]=bug&assignee_username=dan",
+    ],
     "/{project}/-/issues/new": "/acme/rocket/-/issues/new",
     "/{project}/-/issues/{iid}": `/acme/rocket/-/issues/${issue.iid}`,
     "/{project}/-/pipelines": ["/acme/rocket/-/pipelines", "/acme/rocket/-/pipelines?status=canceled"],
@@ -138,6 +143,16 @@ function addresses(instance) {
     ),
     "/{project}/-/jobs/{id}/artifacts/file/{location}": null,
     "/{project}/-/ci/lint": ["/acme/rocket/-/ci/lint", "/acme/rocket/-/ci/lint?ref=missing"],
+    "/{project}/-/issues/{iid}/edit": `/acme/rocket/-/issues/${issue.iid}/edit`,
+    "/{project}/-/issues/{iid}/notes/{note}/edit": `/acme/rocket/-/issues/${issue.iid}/notes/${note.id}/edit`,
+    "/{project}/-/labels": ["/acme/rocket/-/labels", "/ann/empty/-/labels"],
+    "/{project}/-/labels/new": "/acme/rocket/-/labels/new",
+    "/{project}/-/labels/{label}/edit": `/acme/rocket/-/labels/${label.id}/edit`,
+    "/{project}/-/milestones": ["/acme/rocket/-/milestones", "/acme/rocket/-/milestones?state=closed"],
+    "/{project}/-/milestones/new": "/acme/rocket/-/milestones/new",
+    "/{project}/-/milestones/{iid}": `/acme/rocket/-/milestones/${milestone.iid}`,
+    "/{project}/-/milestones/{iid}/edit": `/acme/rocket/-/milestones/${milestone.iid}/edit`,
+    "/{project}/-/boards": ["/acme/rocket/-/boards", "/ann/empty/-/boards"],
   };
 }
 

@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use axum::{
     Router,
-    body::HttpBody as _,
+    body::{Body, HttpBody as _},
     extract::{FromRef, FromRequestParts as _, Request},
     http::{HeaderValue, Method, StatusCode, Uri, header},
     middleware::from_fn,
@@ -29,7 +29,8 @@ use crate::{
     limits::{self, LimitOptions, Limits},
     openapi, path_normalization,
     proxies::{PublicEndpoint, TrustedProxies},
-    public_files, runner,
+    public_files::{self, uploads::UploadPath},
+    runner,
     security_headers::{self, StrictTransport},
     site::Site,
     v3,
@@ -355,12 +356,24 @@ async fn fallback(app: App, router: Router, request: Request) -> Response {
             }
         }
     };
-    if let Some(path) = public_files::uploads::UploadPath::parse(request.uri().path()) {
-        return public_files::uploads::get(app, path, request).await;
+    if let Some(path) = UploadPath::parse(request.uri().path()) {
+        return serve_upload(app, path, request).await;
     }
     match &app.0.pages {
         Some(pages) if is_page_path(request.uri().path()) => serve_page(&app, pages, request).await,
         _ => retry_with_normalized_path(router, request).await,
+    }
+}
+
+/// Serves an uploaded file; a browser gets the error page of the web interface if there is none.
+async fn serve_upload(app: App, path: UploadPath, request: Request) -> Response {
+    let pages = app.0.pages.clone().filter(|_| public_files::uploads::is_from_browser(&request));
+    let (parts, body) = request.into_parts();
+    let for_page = Request::from_parts(parts.clone(), Body::empty());
+    let response = public_files::uploads::get(app.clone(), path, Request::from_parts(parts, body)).await;
+    match pages {
+        Some(pages) if response.status() == StatusCode::NOT_FOUND => serve_page(&app, &pages, for_page).await,
+        _ => response,
     }
 }
 

@@ -28,7 +28,9 @@ pub use repository::{
 use runtime::{blocking, commit_outcome, read_cache, repository_cache, repository_locks, stored_files};
 pub use runtime::{bridge, clock, disk_space, outbound_addresses, rate_limiter, weak_map};
 use tracker::mentions;
-pub use tracker::{boards, issue_pages, issues, labels, milestones, notes};
+pub use tracker::{
+    board_pages, boards, issue_pages, issues, label_pages, labels, milestone_pages, milestones, notes, references,
+};
 pub use webhooks::{deliveries, hook_pages, hooks, outbox};
 use webhooks::{sample_payloads, system_events};
 

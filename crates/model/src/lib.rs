@@ -13,7 +13,7 @@ pub use admin::tasks;
 pub use ci::{jobs, pipelines, runners, statuses, triggers, variables};
 pub use projects::{deploy_keys, events, groups, imports, members, namespaces, roles, storage, uploads, visibility};
 pub use repository::{commit_notes, objects, packs, protections, refs, releases};
-pub use tracker::{boards, issues, labels, milestones, notes, references};
+pub use tracker::{boards, issues, labels, milestones, notes, references, text_references};
 pub use webhooks::{hooks, webhook_events};
 
 pub mod addresses;

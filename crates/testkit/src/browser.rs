@@ -56,6 +56,37 @@ impl Browser {
         self.send(Method::POST, path, &headers, &pairs.join("&")).await
     }
 
+    /// Opens a page and submits a form with its token.
+    pub async fn submit(&self, page: &str, to: &str, fields: &[(&str, &str)]) -> TestResponse {
+        let token = form_token(&self.get(page).await.text);
+        let fields: Vec<(&str, &str)> = [("form_token", token.as_str())].iter().chain(fields).copied().collect();
+        self.post(to, &[("sec-fetch-site", "same-origin")], &fields).await
+    }
+
+    /// Opens a page and submits a form with its token and a file, which is given by its name and content.
+    pub async fn submit_file(
+        &self,
+        page: &str,
+        to: &str,
+        fields: &[(&str, &str)],
+        (name, content): (&str, &str),
+    ) -> TestResponse {
+        const BOUNDARY: &str = "b0undary";
+        let token = form_token(&self.get(page).await.text);
+        let part = |header: &str, value: &str| {
+            format!("--{BOUNDARY}\r\nContent-Disposition: form-data; {header}\r\n\r\n{value}\r\n")
+        };
+        let mut body = part("name=\"form_token\"", &token);
+        for (field, value) in fields {
+            body += &part(&format!("name=\"{field}\""), value);
+        }
+        body += &part(&format!("name=\"file\"; filename=\"{name}\""), content);
+        body += &format!("--{BOUNDARY}--\r\n");
+        let content_type = format!("multipart/form-data; boundary={BOUNDARY}");
+        let headers = [("sec-fetch-site", "same-origin"), (header::CONTENT_TYPE.as_str(), content_type.as_str())];
+        self.send(Method::POST, to, &headers, &body).await
+    }
+
     /// Fills in and submits the sign-in form.
     pub async fn sign_in(&self, username: &str, password: &str) -> TestResponse {
         let form = self.get("/users/sign_in").await;

@@ -207,6 +207,7 @@ impl TestForgeBuilder {
             forge: forge.clone(),
             sign_in_limiter: Arc::clone(&sign_in_limiter),
             api_document: api::openapi_document,
+            upload_limit: self.upload_limit,
             settings: vec![("external-url", "http://gable.test".to_owned())],
         });
         let app = App::new(AppOptions {

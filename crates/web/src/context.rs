@@ -104,9 +104,14 @@ impl PageCx {
     /// Reads a submitted form, and checks that the user sent it from a page of this server.
     pub(crate) async fn form(&self, body: Body) -> Result<Fields, PageError> {
         let fields = Fields::read(body).await?;
-        let session = self.session().ok_or(PageError::Forge(Error::Unauthenticated))?;
-        form_tokens::check(self, &fields, Some(session.reveal()))?;
+        self.check_form(&fields)?;
         Ok(fields)
+    }
+
+    /// Checks that the user sent a form from a page of this server.
+    pub(crate) fn check_form(&self, fields: &Fields) -> Result<(), PageError> {
+        let session = self.session().ok_or(PageError::Forge(Error::Unauthenticated))?;
+        form_tokens::check(self, fields, Some(session.reveal()))
     }
 
     /// Returns the number for a variable of the path; fails with 404 if it is none.

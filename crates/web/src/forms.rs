@@ -4,12 +4,14 @@ use axum::{body::Body, http::StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use percent_encoding::percent_decode_str;
 
+use model::Violations;
+
 use crate::error::PageError;
 
 /// The maximum size of a submitted form, in bytes.
-const MAX_FORM_BYTES: usize = 1 << 20;
+pub(crate) const MAX_FORM_BYTES: usize = 1 << 20;
 /// The maximum number of fields.
-const MAX_FIELDS: usize = 200;
+pub(crate) const MAX_FIELDS: usize = 200;
 
 /// Decoded names and values, in their order.
 #[derive(Clone, Debug, Default)]
@@ -65,10 +67,48 @@ impl Fields {
         self.get(name) == "1"
     }
 
+    /// Returns the value of a field with several lines, with the line breaks of Unix.
+    pub(crate) fn lines(&self, name: &str) -> String {
+        self.get(name).replace("\r\n", "\n")
+    }
+
+    /// Returns all values of a field.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Adds a field.
+    pub(crate) fn push(&mut self, name: String, value: String) {
+        self.0.push((name, value));
+    }
+
     /// Returns all fields except one.
     pub(crate) fn without<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let pairs = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         pairs.filter(move |(found, _)| *found != name)
+    }
+}
+
+/// The messages beside the fields of a form that was not accepted.
+#[derive(Debug, Default)]
+pub(crate) struct FieldErrors(Violations);
+
+impl FieldErrors {
+    /// Creates the message of one field.
+    pub(crate) fn one(field: &str, text: &str) -> Self {
+        Self(Violations::one(field, text))
+    }
+
+    /// Returns the message of a field, as a sentence that starts with `label`.
+    pub(crate) fn of(&self, field: &str, label: &str) -> Option<String> {
+        let found = self.0.iter().find(|(name, _)| *name == field);
+        found.map(|(_, texts)| format!("{label} {}", texts.join(", ")))
+    }
+}
+
+impl From<Violations> for FieldErrors {
+    fn from(violations: Violations) -> Self {
+        Self(violations)
     }
 }
 

@@ -7,6 +7,7 @@ mod ci;
 mod context;
 mod error;
 mod fields;
+mod file_forms;
 mod form_errors;
 mod form_tokens;
 mod forms;
@@ -51,6 +52,10 @@ struct Shared {
     sign_in_limiter: Arc<NetworkRateLimiter>,
     highlight_cache: HighlightCache,
     page_permits: PagePermits,
+    /// Limits the forms with files that one network sends at once.
+    upload_permits: PagePermits,
+    /// The maximum size of an uploaded file, in bytes.
+    upload_limit: u64,
     started_at: Time,
     settings: Vec<(&'static str, String)>,
     api_document: fn() -> Vec<u8>,
@@ -67,12 +72,14 @@ pub struct PagesOptions {
     pub settings: Vec<(&'static str, String)>,
     /// Returns the OpenAPI document of the API; called once, on the first visit of its reference.
     pub api_document: fn() -> Vec<u8>,
+    /// The maximum size of an uploaded file, in bytes.
+    pub upload_limit: u64,
 }
 
 impl Pages {
     /// Creates the pages.
     pub fn new(options: PagesOptions) -> Self {
-        let PagesOptions { forge, sign_in_limiter, settings, api_document } = options;
+        let PagesOptions { forge, sign_in_limiter, settings, api_document, upload_limit } = options;
         Self(Arc::new(Shared {
             started_at: forge.now(),
             settings,
@@ -82,6 +89,8 @@ impl Pages {
             sign_in_limiter,
             highlight_cache: HighlightCache::default(),
             page_permits: PagePermits::default(),
+            upload_permits: PagePermits::default(),
+            upload_limit,
         }))
     }
 

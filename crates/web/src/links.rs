@@ -102,6 +102,10 @@ impl ProjectLinks {
         format!("{}/-/jobs/{id}", self.home)
     }
 
+    pub(crate) fn milestone(&self, iid: impl std::fmt::Display) -> String {
+        format!("{}/-/milestones/{iid}", self.home)
+    }
+
     fn at(&self, word: &str, revision: &str, path: &str) -> String {
         let slash = if path.is_empty() { "" } else { "/" };
         format!("{}/-/{word}/{}{slash}{}", self.home, encode_path(revision), encode_path(path))

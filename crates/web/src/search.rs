@@ -4,13 +4,13 @@ use askama::Template;
 use forge::{
     Ability, ProjectRef, Unvalidated,
     code_search::{self, CodeSearch, FoundFile},
-    explore, issue_pages,
-    issues::IssueListOptions,
+    explore,
+    issue_pages::{self, IssueSearch},
     search_pages, users,
 };
 use model::{
     Commit, Issue, IssueState, ProjectId, User,
-    issues::{IssueFilter, IssueOrder},
+    issues::IssueFilter,
     projects::{ProjectFilter, ProjectOrder},
     users::UserFilter,
 };
@@ -162,8 +162,7 @@ async fn run(
         }
         ("issues", Some(project)) => {
             let filter = IssueFilter { search: Some(text), closed: None, ..IssueFilter::default() };
-            let options = IssueListOptions { filter, order: IssueOrder { by_update: false, ascending: false } };
-            let options = Unvalidated::valid(options);
+            let options = Unvalidated::valid(IssueSearch { filter, ..IssueSearch::default() });
             let (viewer, found) = cx.read(move |tx| issue_pages::list(tx, &project, &options, &page)).await?;
             let pager = Pager::of(&cx.uri, &query, &found.value.issues);
             Ok((viewer, Results::Issues(found.value.issues.items), pager, found.project.full_path()))

@@ -1,16 +1,17 @@
 //! Uploaded files of a project under their public path: `{project}/uploads/{secret}/{name}`.
 //!
-//! Every download requires permission to see the project, in addition to the secret. Any failure is the same 404.
+//! Every download requires permission to see the project, in addition to the secret. Any failure is the same 404. Pages of
+//! the web interface show these files, so the session of a browser counts if the request has no token.
 
 use std::{ops::Range, sync::Arc};
 
 use axum::{
     body::Body,
     extract::{FromRequestParts as _, Request},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
-use forge::{Error, ProjectRef, uploads};
+use forge::{Caller, Error, ProjectRef, uploads, web_sessions};
 use model::Upload;
 use percent_encoding::{percent_decode_str, utf8_percent_encode};
 
@@ -21,6 +22,7 @@ use crate::{
     context::CallerCx,
     error::{ApiError, plain_error},
     file_response::EXTENDED_VALUE,
+    proxies::PublicEndpoint,
     request_params,
 };
 
@@ -59,7 +61,13 @@ pub(crate) async fn get(app: App, upload_path: UploadPath, request: Request) -> 
 async fn respond(app: App, upload_path: UploadPath, request: Request) -> Result<Response, ApiError> {
     let (mut parts, _) = request.into_parts();
     parts.extensions.insert(Arc::new(request_params::read_query(parts.uri.query())?));
-    let cx = CallerCx::from_request_parts(&mut parts, &app).await?;
+    let mut cx = CallerCx::from_request_parts(&mut parts, &app).await?;
+    if !cx.caller.has_credentials()
+        && let Some(secret) = session(&parts.headers, &parts.extensions)
+    {
+        let identity = AccessLogContext::of(&parts.extensions).identity();
+        cx.caller = Caller::with_web_session(secret).with_log_identity(identity);
+    }
     let UploadPath { project, secret, name } = upload_path;
     let project = ProjectRef::Path(project);
     let upload = cx.read_inline(move |tx| uploads::open(tx, &project, &secret, &name)).await.map_err(hide_error)?;
@@ -93,6 +101,22 @@ async fn respond(app: App, upload_path: UploadPath, request: Request) -> Result<
         response.headers_mut().insert(header::CONTENT_RANGE, content_range);
     }
     Ok(response)
+}
+
+/// Returns the secret of the session of a browser.
+fn session<'a>(headers: &'a HeaderMap, extensions: &Extensions) -> Option<&'a str> {
+    let is_secure = extensions.get::<PublicEndpoint>().is_some_and(|endpoint| endpoint.secure);
+    let name = if is_secure { web_sessions::SECURE_COOKIE } else { web_sessions::COOKIE };
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(found, value)| *found == name && !value.is_empty()).map(|(_, value)| value)
+}
+
+/// Returns whether a request comes from a browser, which shows a page if there is no file.
+pub(crate) fn is_from_browser(request: &Request) -> bool {
+    let accepts_pages = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    session(request.headers(), request.extensions()).is_some()
+        || accepts_pages.is_some_and(|accepted| accepted.contains("text/html"))
 }
 
 /// Maps a hidden project, a missing project, and a wrong secret or name to the same 404.

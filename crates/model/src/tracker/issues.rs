@@ -141,10 +141,25 @@ pub struct IssueFilter {
     pub all_labels: bool,
     /// Only issues of the milestone with this title.
     pub milestone: Option<String>,
+    /// Only issues without a milestone.
+    pub without_milestone: bool,
+    /// Only issues that this user wrote.
+    pub author: Option<UserId>,
+    /// Only issues with this assignee, or without one.
+    pub assignee: Option<AssigneeFilter>,
     /// Only issues with these iids; empty for any.
     pub iids: Vec<IssueIid>,
     /// Only issues with this text in the title or the description.
     pub search: Option<String>,
+}
+
+/// A condition on the assignee of an issue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AssigneeFilter {
+    /// The issue has no assignee.
+    Nobody,
+    /// The issue is assigned to this user.
+    User(UserId),
 }
 
 /// The sort order of a list of issues.

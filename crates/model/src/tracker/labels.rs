@@ -35,6 +35,17 @@ pub struct Label {
     pub subscribed: bool,
 }
 
+/// What a label looks like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelSummary {
+    /// The label id.
+    pub id: LabelId,
+    /// The title.
+    pub title: String,
+    /// The color, as `#` and six hexadecimal digits.
+    pub color: String,
+}
+
 /// A label to create.
 #[derive(Clone, Debug)]
 pub struct NewLabel {

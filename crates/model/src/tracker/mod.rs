@@ -6,3 +6,4 @@ pub mod labels;
 pub mod milestones;
 pub mod notes;
 pub mod references;
+pub mod text_references;

@@ -70,11 +70,11 @@ pub fn in_text(text: &str) -> Vec<Reference> {
 }
 
 /// Returns the number of consecutive bytes that match.
-fn run_length(bytes: &[u8], from: usize, matches: impl Fn(u8) -> bool) -> usize {
+pub(crate) fn run_length(bytes: &[u8], from: usize, matches: impl Fn(u8) -> bool) -> usize {
     bytes.iter().skip(from).take_while(|byte| matches(**byte)).count()
 }
 
-fn is_path_byte(byte: u8) -> bool {
+pub(crate) fn is_path_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_.-/".contains(&byte)
 }
 
@@ -89,12 +89,12 @@ fn is_word(text: &str, start: usize, word: &[u8], words: &[&str]) -> bool {
     words.iter().any(is) && !before(text, start).is_some_and(char::is_alphanumeric)
 }
 
-fn before(text: &str, at: usize) -> Option<char> {
+pub(crate) fn before(text: &str, at: usize) -> Option<char> {
     text.get(..at)?.chars().next_back()
 }
 
 /// Returns the project and the iid of `path#digits` if it is delimited on both sides; `hash` is the offset of `#`.
-fn reference(text: &str, start: usize, hash: usize, end: usize) -> Option<(Option<String>, IssueIid)> {
+pub(crate) fn reference(text: &str, start: usize, hash: usize, end: usize) -> Option<(Option<String>, IssueIid)> {
     let (path, digits) = (text.get(start..hash)?, text.get(hash + 1..end)?);
     let iid = digits.parse().ok().filter(|iid| *iid > IssueIid::new(0))?;
     let after = text.get(end..)?.chars().next();

@@ -26,6 +26,7 @@ pub(super) fn create(
         sign_in_limiter: Arc::clone(&sign_in_limiter),
         settings: visible_settings(config),
         api_document: api::openapi_document,
+        upload_limit: config.max_upload_size,
     });
     App::new(AppOptions {
         forge: forge.clone(),

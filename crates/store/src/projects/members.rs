@@ -8,9 +8,10 @@ use diesel::{
 };
 use jiff::civil::Date;
 use model::{
-    Member, NamespaceId, Page, ProjectId, Role, Share, ShareId, Slice, Time, UserId,
+    Member, NamespaceId, Page, Project, ProjectId, Role, Share, ShareId, Slice, Time, UserId,
     events::EventAction,
     members::{SharedGroup, date_from_micros, start_of_day},
+    users::UserSummary,
 };
 
 use crate::{
@@ -158,6 +159,45 @@ pub fn list(
             .load(conn))?;
         Ok(Slice { items: rows.into_iter().map(to_member).collect(), total, page })
     })
+}
+
+/// Returns active users with a role in a project, by username: its owner, its members, those of its group and the group's
+/// ancestors, and those of the groups that it is shared with.
+pub fn with_role(db: &mut Conn, project: &Project, limit: i64, now: Time) -> Result<Vec<UserSummary>> {
+    let now = to_micros(now);
+    let unexpired = |query: Fragment<Bool>, table: &str| {
+        query.sql(format!(" AND ({table}.expires_at IS NULL OR {table}.expires_at > ")).number(now).sql(")")
+    };
+    let condition = || {
+        let owner =
+            Fragment::<Bool>::new("users.id IN (SELECT n.owner_id FROM namespaces n WHERE n.kind = 'user' AND n.id = ")
+                .number(project.namespace.id)
+                .sql(" UNION SELECT m.user_id FROM project_members m WHERE m.project_id = ")
+                .number(project.id);
+        let of_group = unexpired(owner, "m")
+            .sql(
+                " UNION SELECT m.user_id FROM namespace_ancestors a CROSS JOIN group_members m \
+                 WHERE m.group_id = a.ancestor_id AND a.namespace_id = ",
+            )
+            .number(project.namespace.id);
+        let of_shares = unexpired(of_group, "m")
+            .sql(
+                " UNION SELECT m.user_id FROM project_shares s CROSS JOIN projects p CROSS JOIN namespaces n \
+                 CROSS JOIN namespace_ancestors a CROSS JOIN group_members m WHERE p.id = s.project_id \
+                 AND n.id = p.namespace_id AND NOT n.share_with_group_lock AND a.namespace_id = s.group_id \
+                 AND m.group_id = a.ancestor_id AND s.project_id = ",
+            )
+            .number(project.id);
+        unexpired(unexpired(of_shares, "m"), "s").sql(")")
+    };
+    let rows: Vec<SummaryRow> = on!(db, conn => users::table
+        .filter(users::state.eq("active"))
+        .filter(condition())
+        .order(users::username)
+        .limit(limit)
+        .select(SummaryRow::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(Into::into).collect())
 }
 
 /// Returns one member of a project or group.

@@ -10,7 +10,7 @@ use diesel::{
 };
 use model::{
     Issue, LabelId, MilestoneId, NamespaceId, Page, ProjectId, Role, Slice, UserId,
-    issues::{IssueFilter, IssueOrder},
+    issues::{AssigneeFilter, IssueFilter, IssueOrder},
 };
 
 use crate::{
@@ -40,6 +40,8 @@ pub enum IssueScope {
     Milestone(MilestoneId, IssueVisibility),
     /// The issues that the viewer wrote, in projects visible to them.
     Authored(Viewer),
+    /// The issues that the viewer is assigned to, in projects visible to them.
+    Assigned(Viewer),
     /// The issues of the projects of a group and its subgroups that are visible to the viewer.
     Group(NamespaceId, Viewer),
 }
@@ -48,7 +50,7 @@ impl IssueScope {
     fn user(&self) -> UserId {
         match self {
             Self::Project(_, visibility) | Self::Milestone(_, visibility) => visibility.user,
-            Self::Authored(viewer) | Self::Group(_, viewer) => viewer.user,
+            Self::Authored(viewer) | Self::Assigned(viewer) | Self::Group(_, viewer) => viewer.user,
         }
     }
 }
@@ -76,6 +78,7 @@ pub fn list(
             )?
         }
         IssueScope::Authored(viewer) => authored_page(db, viewer, &query, page)?,
+        IssueScope::Assigned(viewer) => page_by_sorting(db, select_assigned(viewer, &query), &query, page)?,
         IssueScope::Group(group, viewer) => {
             let projects = Fragment::new(
                 "SELECT p.id FROM namespace_ancestors a CROSS JOIN projects p \
@@ -157,7 +160,26 @@ impl<'a> ListQuery<'a> {
 
     /// Returns whether the filter has no conditions but labels and state.
     fn has_only_labels_and_state(&self) -> bool {
-        self.filter.milestone.is_none() && self.filter.iids.is_empty() && self.term.is_none()
+        self.filter.milestone.is_none() && self.has_only_indexed_columns()
+    }
+
+    /// Returns whether the filter has no conditions on columns that `issue_labels` does not have.
+    fn has_only_indexed_columns(&self) -> bool {
+        let IssueFilter { iids, author, assignee, without_milestone, .. } = self.filter;
+        iids.is_empty() && author.is_none() && assignee.is_none() && !without_milestone && self.term.is_none()
+    }
+
+    /// Returns the conditions on the author and the assignee, and that there is no milestone.
+    fn people_condition(&self) -> Fragment<Bool> {
+        let mut all = Fragment::new(if self.filter.without_milestone { "c.milestone_id IS NULL" } else { "TRUE" });
+        if let Some(author) = self.filter.author {
+            all = all.sql(" AND c.author_id = ").number(author);
+        }
+        match self.filter.assignee {
+            None => all,
+            Some(AssigneeFilter::Nobody) => all.sql(" AND c.assignee_id IS NULL"),
+            Some(AssigneeFilter::User(user)) => all.sql(" AND c.assignee_id = ").number(user),
+        }
     }
 
     /// Returns the condition on the iid.
@@ -186,6 +208,8 @@ impl<'a> ListQuery<'a> {
             .state_condition()
             .sql(" AND ")
             .append(self.milestone_condition(None))
+            .sql(" AND ")
+            .append(self.people_condition())
             .sql(" AND ")
             .append(self.iid_condition());
         if !self.titles.is_empty() {
@@ -248,7 +272,7 @@ fn project_page(
         labels.sort_by_key(|(_, (open, closed, ..))| open + closed);
     }
     let ids: Vec<LabelId> = labels.iter().map(|(id, _)| *id).collect();
-    let by_label = query.filter.iids.is_empty() && query.term.is_none();
+    let by_label = query.has_only_indexed_columns();
     match labels.as_slice() {
         [] if query.has_only_labels_and_state() => {
             let total = visible_count(project_counters(db, project)?, query, visibility)
@@ -281,6 +305,7 @@ fn project_page(
             let mut select =
                 select_candidates(db, project, query)?.and(visibility.filter("c")).and(query.state_condition());
             select = select.and(query.milestone_condition(Some(project))).and(query.iid_condition());
+            select = select.and(query.people_condition());
             if !ids.is_empty() {
                 select = select.and(has_labels("c.id", &ids, query.min_labels(ids.len())));
             }
@@ -523,6 +548,48 @@ pub fn search(db: &mut Conn, viewer: &Viewer, text: &str, max_candidates: i64, p
     let select = select.and(Fragment::new("(").append(visibility.filter("c")).sql(" OR ").append(trusted).sql(")"));
     let (total, ids) = page_by_sorting(db, select, &query, page)?;
     Ok(Slice { items: issues::load(db, viewer.user, ids, order)?, total, page })
+}
+
+/// Selects the issues that the viewer is assigned to; the viewer sees even the confidential ones if the project is visible
+/// to them.
+fn select_assigned(viewer: &Viewer, query: &ListQuery<'_>) -> IssueSelect {
+    let projects = || {
+        Fragment::<BigInt>::new("SELECT DISTINCT w.project_id AS id FROM issues w WHERE w.assignee_id = ")
+            .number(viewer.user)
+    };
+    let seen = Fragment::new("+c.project_id IN (SELECT p.id FROM (")
+        .append(projects())
+        .sql(") w CROSS JOIN projects p WHERE p.id = w.id AND ")
+        .append(issues_visible_to(viewer))
+        .sql(")");
+    let mine = Fragment::new("c.assignee_id = ").number(viewer.user);
+    query.select("issues c").and(mine).and(seen).and(query.cross_project_conditions(projects(), false))
+}
+
+/// Returns the newest open issues of a project that have none of these labels, at most `limit`.
+pub fn open_without_labels(
+    db: &mut Conn,
+    project: ProjectId,
+    visibility: &IssueVisibility,
+    labels: &[LabelId],
+    limit: i64,
+) -> Result<Vec<Issue>> {
+    let (filter, order) = (IssueFilter { closed: Some(false), ..IssueFilter::default() }, IssueOrder::default());
+    let Some(query) = ListQuery::new(&filter, order, matches!(db, Conn::Pg(_))) else { return Ok(Vec::new()) };
+    let IssueSelect(select) = query
+        .select("issues c")
+        .and(Fragment::new("c.project_id = ").number(project))
+        .and(visibility.filter("c"))
+        .and(query.state_condition())
+        .and(Fragment::new("NOT ").append(has_labels("c.id", labels, 1)));
+    let ids = Fragment::new("SELECT f.id FROM (")
+        .append(select)
+        .sql(format!(" ORDER BY {} LIMIT ", order_by("", order.ascending)))
+        .number(limit)
+        .sql(") f");
+    let mut found = issues::load(db, visibility.user, PageIds::Query(ids), order)?;
+    found.retain(|issue| visibility.includes(issue));
+    Ok(found)
 }
 
 /// Selects the issues of the projects of a group and its subgroups.

@@ -314,6 +314,22 @@ pub fn iids(db: &mut Conn, ids: &[IssueId]) -> Result<Vec<(IssueId, IssueIid)>> 
     Ok(rows.into_iter().map(|(id, iid)| (IssueId::new(id), IssueIid::new(iid))).collect())
 }
 
+/// Returns the numbers and titles of the visible issues of a project with these iids, and whether they are closed.
+pub fn titles(
+    db: &mut Conn,
+    visibility: &IssueVisibility,
+    project: ProjectId,
+    iids: &[IssueIid],
+) -> Result<Vec<(IssueIid, String, bool)>> {
+    let rows: Vec<(i64, String, bool)> = on!(db, conn => issues::table
+        .filter(issues::project_id.eq(project.get()))
+        .filter(Fragment::<Bool>::new("issues.iid").in_ids(iids))
+        .filter(visibility.filter("issues"))
+        .select((issues::iid, issues::title, issues::closed))
+        .load(conn))?;
+    Ok(rows.into_iter().map(|(iid, title, closed)| (IssueIid::new(iid), title, closed)).collect())
+}
+
 /// Returns the user who last changed an issue, if any and if the account still exists.
 pub fn updated_by(db: &mut Conn, id: IssueId) -> Result<Option<UserId>> {
     let found: Option<Option<i64>> =

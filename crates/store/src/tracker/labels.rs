@@ -10,8 +10,8 @@ use diesel::{
     sql_types::{BigInt, Bool},
 };
 use model::{
-    Label, LabelId, Page, ProjectId, Slice, Time, UserId,
-    labels::{LabelRef, NewLabel},
+    IssueId, Label, LabelId, Page, ProjectId, Slice, Time, UserId,
+    labels::{LabelRef, LabelSummary, NewLabel},
     text::fold_case,
 };
 
@@ -19,7 +19,7 @@ use crate::{
     Conn, IssueVisibility, Result,
     conn::on,
     fragment::Fragment,
-    schema::{label_subscriptions, labels},
+    schema::{issue_labels, label_subscriptions, labels},
     times::to_micros,
 };
 
@@ -168,6 +168,46 @@ pub fn by_titles(db: &mut Conn, project: ProjectId, titles: &[String]) -> Result
             .select((labels::id, labels::title))
             .load(conn))?;
         found.extend(rows.into_iter().map(|(id, title)| (LabelId::new(id), title)));
+    }
+    Ok(found)
+}
+
+fn to_summary((id, title, color): (i64, String, String)) -> LabelSummary {
+    LabelSummary { id: LabelId::new(id), title, color }
+}
+
+/// Returns the first labels of a project in alphabetical order.
+pub fn first(db: &mut Conn, project: ProjectId, limit: i64) -> Result<Vec<LabelSummary>> {
+    let rows: Vec<(i64, String, String)> = on!(db, conn => labels::table
+        .filter(labels::project_id.eq(project.get()))
+        .order((labels::title_key, labels::title))
+        .limit(limit)
+        .select((labels::id, labels::title, labels::color))
+        .load(conn))?;
+    Ok(rows.into_iter().map(to_summary).collect())
+}
+
+/// Returns the labels of a project that have one of these ids or titles.
+pub fn summaries(db: &mut Conn, project: ProjectId, ids: &[LabelId], titles: &[String]) -> Result<Vec<LabelSummary>> {
+    let rows: Vec<(i64, String, String)> = on!(db, conn => labels::table
+        .filter(labels::project_id.eq(project.get()))
+        .filter(Fragment::<Bool>::new("labels.id").in_ids(ids).or(labels::title.eq_any(titles)))
+        .select((labels::id, labels::title, labels::color))
+        .load(conn))?;
+    Ok(rows.into_iter().map(to_summary).collect())
+}
+
+/// Returns the labels of each issue, in alphabetical order.
+pub fn of_issues(db: &mut Conn, issues: &[IssueId]) -> Result<HashMap<IssueId, Vec<LabelSummary>>> {
+    let mut found: HashMap<IssueId, Vec<LabelSummary>> = HashMap::new();
+    let rows: Vec<(i64, (i64, String, String))> = on!(db, conn => issue_labels::table
+        .inner_join(labels::table)
+        .filter(Fragment::<Bool>::new("issue_labels.issue_id").in_ids(issues))
+        .order((labels::title_key, labels::title))
+        .select((issue_labels::issue_id, (labels::id, labels::title, labels::color)))
+        .load(conn))?;
+    for (issue, label) in rows {
+        found.entry(IssueId::new(issue)).or_default().push(to_summary(label));
     }
     Ok(found)
 }

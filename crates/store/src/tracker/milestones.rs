@@ -1,6 +1,11 @@
 //! Milestones of projects.
 
-use diesel::{prelude::*, sql_types::Bool};
+use std::collections::HashMap;
+
+use diesel::{
+    prelude::*,
+    sql_types::{BigInt, Bool},
+};
 use model::{
     Milestone, MilestoneId, MilestoneIid, Page, ProjectId, Slice, Time,
     members::{date_from_micros, start_of_day},
@@ -8,7 +13,7 @@ use model::{
 };
 
 use crate::{
-    Conn, Result,
+    Conn, IssueVisibility, Result,
     conn::on,
     fragment::Fragment,
     schema::{issue_books, milestones},
@@ -92,6 +97,47 @@ pub fn by_title(db: &mut Conn, project: ProjectId, title: &str) -> Result<Option
         .first(conn)
         .optional())?;
     Ok(row.map(Milestone::from))
+}
+
+/// Finds the milestone of a project with this iid.
+pub fn by_iid(db: &mut Conn, project: ProjectId, iid: MilestoneIid) -> Result<Option<Milestone>> {
+    let row: Option<Row> = on!(db, conn => milestones::table
+        .filter(milestones::project_id.eq(project.get()))
+        .filter(milestones::iid.eq(iid.get()))
+        .select(Row::as_select())
+        .first(conn)
+        .optional())?;
+    Ok(row.map(Milestone::from))
+}
+
+/// Returns the milestones of a project that have one of these iids or titles.
+pub fn by_keys(db: &mut Conn, project: ProjectId, iids: &[MilestoneIid], titles: &[String]) -> Result<Vec<Milestone>> {
+    let rows: Vec<Row> = on!(db, conn => milestones::table
+        .filter(milestones::project_id.eq(project.get()))
+        .filter(Fragment::<Bool>::new("milestones.iid").in_ids(iids).or(milestones::title.eq_any(titles)))
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(Milestone::from).collect())
+}
+
+/// Returns the numbers of open and closed issues of each milestone that are visible.
+pub fn issue_counts(
+    db: &mut Conn,
+    visibility: &IssueVisibility,
+    ids: &[MilestoneId],
+) -> Result<HashMap<MilestoneId, (i64, i64)>> {
+    let counted = || {
+        Fragment::<(BigInt, BigInt, BigInt)>::new(
+            "SELECT i.milestone_id, count(*) FILTER (WHERE NOT i.closed), count(*) FILTER (WHERE i.closed) \
+             FROM issues i WHERE i.milestone_id",
+        )
+        .in_ids(ids)
+        .sql(" AND ")
+        .append(visibility.filter("i"))
+        .sql(" GROUP BY i.milestone_id")
+    };
+    let rows: Vec<(i64, i64, i64)> = on!(db, conn => counted().load(conn))?;
+    Ok(rows.into_iter().map(|(id, open, closed)| (MilestoneId::new(id), (open, closed))).collect())
 }
 
 /// Inserts a milestone with the next iid of the project; the caller has checked with [`by_title`] that the title is not

@@ -1,4 +1,4 @@
-//! The dashboard: the projects and groups of the user.
+//! The dashboard: the projects, issues and groups of the user.
 
 use askama::Template;
 use forge::{
@@ -19,6 +19,7 @@ use crate::{
     paging::{self, Pager},
     projects::list::ListedProject,
     response, text,
+    tracker::{self, IssueRow},
 };
 
 const PROJECTS_PER_PAGE: i64 = 25;
@@ -34,6 +35,9 @@ struct DashboardTemplate {
     groups: Vec<Namespace>,
     can_create_project: bool,
     can_create_group: bool,
+    /// The issues that the user is assigned to, and how many there are.
+    issues: Vec<IssueRow>,
+    issue_count: i64,
 }
 
 /// Leads from the root to the page where a visitor starts.
@@ -51,12 +55,13 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         order: ProjectOrder::LastActivityAt,
         ..ProjectFilter::default()
     });
-    let (viewer, (projects, groups)): (_, (Slice<_>, Slice<_>)) = cx
+    let (viewer, (projects, groups, (issues, issue_count))): (_, (Slice<_>, Slice<_>, _)) = cx
         .read(move |tx| {
             let projects = projects::list(tx, ProjectListKind::Mine, &filter, &page)?;
             let own_groups = Unvalidated::valid(GroupFilter { all_available: false, ..GroupFilter::default() });
             let first_page = Unvalidated::valid(Page { number: 1, size: MAX_GROUPS });
-            Ok((projects, groups::list(tx, &own_groups, &first_page)?))
+            let groups = groups::list(tx, &own_groups, &first_page)?;
+            Ok((projects, groups, tracker::assigned_to_user(tx)?))
         })
         .await?;
     let pager = Pager::of(&cx.uri, &query, &projects);
@@ -67,6 +72,15 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     // Groups have no limit; the form offers those in which the user may create projects.
     let can_create_project = user.is_some_and(User::can_create_project) || !groups.is_empty();
     let layout = Layout::new(&cx, viewer, "Dashboard");
-    let template = DashboardTemplate { layout, search, projects, pager, groups, can_create_project, can_create_group };
-    response::page(&template)
+    response::page(&DashboardTemplate {
+        layout,
+        search,
+        projects,
+        pager,
+        groups,
+        can_create_project,
+        can_create_group,
+        issues,
+        issue_count,
+    })
 }

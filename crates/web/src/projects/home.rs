@@ -80,7 +80,7 @@ async fn project_home(cx: &PageCx) -> Result<HomeTemplate, Error> {
                 HomeCode::Root(folder) => {
                     let links = ProjectLinks::new(&home.project.full_path());
                     let pipeline = pipeline.map(|(id, status)| (links.pipeline(id), status.into()));
-                    Some(FolderView { pipeline, ..FolderView::new(&home.project, *folder, &uri) })
+                    Some(FolderView { pipeline, ..FolderView::new(cx, &home.project, *folder, &uri)? })
                 }
                 code => {
                     home.code = code;

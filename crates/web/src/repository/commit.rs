@@ -13,7 +13,7 @@ use crate::{
     error::PageResult,
     layout::{Layout, ProjectHead, Tab},
     response,
-    text::{self, diff::Diff},
+    text::{self, Markup, diff::Diff, references::ReferenceLinks},
 };
 
 #[derive(Template)]
@@ -22,8 +22,9 @@ struct CommitTemplate {
     layout: Layout,
     head: ProjectHead,
     commit: Commit,
-    /// The message without its first line.
-    body: String,
+    /// The first line of the message, and the rest.
+    title: Markup,
+    body: Markup,
     additions: usize,
     deletions: usize,
     /// Whether files are missing because there are too many.
@@ -37,20 +38,23 @@ struct CommitTemplate {
 
 pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (project, name) = (cx.project(), cx.params.location.clone());
-    let (viewer, (project, commit, stats, diff, pipeline)) = cx
+    let (viewer, (project, commit, stats, diff, pipeline, (title, body))) = cx
         .run_blocking(move |cx| {
             let InProject { project, value } = browse::commit(cx, &project, &name)?;
             let CommitPage { commit, stats, diffs } = value;
             let pipeline = cx.read(|tx| pipeline_pages::newest_of_commit(tx, &project, commit.id))?;
-            Ok((project, commit, stats, Diff::new(diffs), pipeline))
+            let references = ReferenceLinks::resolve(cx, &project, [commit.message.as_str()])?;
+            let message = commit.message.trim_start();
+            let body = message.split_once('\n').map_or("", |(_, body)| body).trim();
+            let message = (references.plain(&commit.title()), references.plain(body));
+            Ok((project, commit, stats, Diff::new(diffs), pipeline, message))
         })
         .await?;
-    let message = commit.message.trim_start();
-    let body = message.split_once('\n').map_or("", |(_, body)| body).trim().to_owned();
-    let title = format!("{} · {} · {}", commit.title(), commit.short_id(), project.full_path());
+    let page_title = format!("{} · {} · {}", commit.title(), commit.short_id(), project.full_path());
     response::page(&CommitTemplate {
         head: ProjectHead::new(&project, Tab::Commits, &viewer),
-        layout: Layout::new(&cx, viewer, title),
+        layout: Layout::new(&cx, viewer, page_title),
+        title,
         body,
         additions: stats.additions,
         deletions: stats.deletions,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use forge::{
-    Caller,
+    BlockingContext, Caller,
     browse::{self, File, FolderOrFile, InProject, Revision},
 };
 use model::{Oid, Project, objects::EntryKind};
@@ -20,6 +20,7 @@ use crate::{
         self, Markup,
         highlight::{HighlightCache, Lines, MAX_BYTES, MAX_LINES},
         markdown::{self, Source, SourceFile},
+        references::ReferenceLinks,
     },
 };
 
@@ -103,9 +104,9 @@ async fn show(cx: PageCx, requested: EntryKind) -> PageResult {
                 FolderOrFile::File(file) if requested == EntryKind::Tree => {
                     View::Moved(links.blob(&file.revision.name, &file.entry.path))
                 }
-                FolderOrFile::Folder(folder) => View::Folder(Box::new(FolderView::new(&project, *folder, &uri))),
+                FolderOrFile::Folder(folder) => View::Folder(Box::new(FolderView::new(cx, &project, *folder, &uri)?)),
                 FolderOrFile::File(file) => {
-                    View::File(Box::new(FileView::new(&project, *file, is_plain, &pages.0.highlight_cache)))
+                    View::File(Box::new(FileView::new(cx, &project, *file, is_plain, &pages.0.highlight_cache)?))
                 }
             };
             Ok((project, view))
@@ -151,10 +152,16 @@ fn title(path: &str, revision: &Revision, project: &Project) -> String {
 }
 
 impl FileView {
-    fn new(project: &Project, file: File, is_plain: bool, cache: &HighlightCache) -> Self {
+    fn new(
+        cx: &mut BlockingContext<'_>,
+        project: &Project,
+        file: File,
+        is_plain: bool,
+        cache: &HighlightCache,
+    ) -> forge::Result<Self> {
         let links = ProjectLinks::new(&project.full_path());
         let (revision, path) = (file.revision.name.clone(), file.entry.path.clone());
-        let content = FileContent::new(&links, &file, is_plain, cache);
+        let content = FileContent::new(cx, project, &file, is_plain, cache)?;
         let unfinished = match &content {
             FileContent::Lines(lines) if !lines.is_complete => file.content.as_deref().and_then(text::decode),
             _ => None,
@@ -170,7 +177,7 @@ impl FileView {
             0o100_755 => Some("executable"),
             _ => None,
         };
-        Self {
+        Ok(Self {
             name: file.entry.name.clone(),
             breadcrumbs: folder::breadcrumbs(&links, &project.path, &revision, &path),
             size: human_size(file.size),
@@ -181,32 +188,42 @@ impl FileView {
             unfinished: unfinished.map(|text| (file.entry.id, text)),
             content,
             revision: file.revision,
-        }
+        })
     }
 }
 
 impl FileContent {
-    fn new(links: &ProjectLinks, file: &File, is_plain: bool, cache: &HighlightCache) -> Self {
+    fn new(
+        cx: &mut BlockingContext<'_>,
+        project: &Project,
+        file: &File,
+        is_plain: bool,
+        cache: &HighlightCache,
+    ) -> forge::Result<Self> {
         let path = &file.entry.path;
         let extension = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
         if IMAGE_EXTENSIONS.contains(&extension.as_str()) {
-            return Self::Image;
+            return Ok(Self::Image);
         }
         let too_large = Self::Omitted("This file is too large to be shown here.");
-        let Some(bytes) = file.content.as_deref().filter(|bytes| bytes.len() <= MAX_BYTES) else { return too_large };
-        let Some(text) = text::decode(bytes) else { return Self::Omitted("This is a binary file.") };
+        let Some(bytes) = file.content.as_deref().filter(|bytes| bytes.len() <= MAX_BYTES) else {
+            return Ok(too_large);
+        };
+        let Some(text) = text::decode(bytes) else { return Ok(Self::Omitted("This is a binary file.")) };
         if text.is_empty() {
-            return Self::Omitted("This file is empty.");
+            return Ok(Self::Omitted("This file is empty."));
         }
         if text.lines().count() > MAX_LINES {
-            return too_large;
+            return Ok(too_large);
         }
         if markdown::is_markdown(path) && !is_plain && file.entry.mode != SYMBOLIC_LINK {
             let revision = file.revision.name.clone();
-            let source = SourceFile { links: links.clone(), revision, path: path.clone() };
-            return Self::Rendered(markdown::render(&text, &Source::File(source)));
+            let links = ProjectLinks::new(&project.full_path());
+            let source = Source::File(SourceFile { links, revision, path: path.clone() });
+            let references = ReferenceLinks::resolve(cx, project, [text.as_str()])?;
+            return Ok(Self::Rendered(markdown::render_with(&text, &source, &references)));
         }
-        Self::Lines(cache.highlight(file.entry.id, path, &text))
+        Ok(Self::Lines(cache.highlight(file.entry.id, path, &text)))
     }
 }
 

@@ -1,7 +1,10 @@
 //! A folder as the home page of a project and the tree pages show it.
 
 use axum::http::Uri;
-use forge::browse::{Folder, RefCounts, Revision, TextFile};
+use forge::{
+    BlockingContext,
+    browse::{Folder, RefCounts, Revision, TextFile},
+};
 use model::{
     Commit, Project,
     objects::{EntryKind, TreeEntry},
@@ -16,6 +19,7 @@ use crate::{
         self, Markup,
         markdown::{self, Source, SourceFile},
         plain,
+        references::ReferenceLinks,
     },
 };
 
@@ -62,13 +66,22 @@ pub(crate) struct ReadmeView {
 
 impl FolderView {
     /// Creates the view and renders the README.
-    pub(crate) fn new(project: &Project, folder: Folder, uri: &Uri) -> Self {
+    pub(crate) fn new(
+        cx: &mut BlockingContext<'_>,
+        project: &Project,
+        folder: Folder,
+        uri: &Uri,
+    ) -> forge::Result<Self> {
         let Folder { revision, path, entries, commit, readme, ref_counts } = folder;
         let links = ProjectLinks::new(&project.full_path());
         let query = Fields::parse(uri.query().unwrap_or_default());
         let pager = Pager::of(uri, &query, &entries);
         let parent = (!path.is_empty()).then(|| path.rsplit_once('/').map_or("", |(parent, _)| parent));
-        Self {
+        let readme = match readme {
+            Some(file) => ReadmeView::new(cx, project, &revision.name, file)?,
+            None => None,
+        };
+        Ok(Self {
             breadcrumbs: breadcrumbs(&links, &project.path, &revision.name, &path),
             parent_url: parent.map(|parent| links.tree(&revision.name, parent)),
             entries: entries.items.into_iter().map(|entry| EntryView::new(&links, &revision.name, entry)).collect(),
@@ -76,11 +89,11 @@ impl FolderView {
             commit_url: links.commit(&commit.id.to_string()),
             history_url: links.commits(&revision.name, &path),
             commit,
-            readme: readme.and_then(|file| ReadmeView::new(&links, &revision.name, file)),
+            readme,
             ref_counts,
             pipeline: None,
             revision,
-        }
+        })
     }
 }
 
@@ -100,16 +113,24 @@ impl EntryView {
 pub(crate) const SYMBOLIC_LINK: u16 = 0o120_000;
 
 impl ReadmeView {
-    fn new(links: &ProjectLinks, revision: &str, file: TextFile) -> Option<Self> {
-        let text = text::decode(&file.content)?;
+    /// Renders a text file; `None` if it is binary.
+    fn new(
+        cx: &mut BlockingContext<'_>,
+        project: &Project,
+        revision: &str,
+        file: TextFile,
+    ) -> forge::Result<Option<Self>> {
+        let Some(text) = text::decode(&file.content) else { return Ok(None) };
+        let links = ProjectLinks::new(&project.full_path());
         let source = SourceFile { links: links.clone(), revision: revision.to_owned(), path: file.path.clone() };
         let html = if markdown::is_markdown(&file.path) {
-            markdown::render(&text, &Source::File(source))
+            let references = ReferenceLinks::resolve(cx, project, [text.as_str()])?;
+            markdown::render_with(&text, &Source::File(source), &references)
         } else {
             plain::preformatted(&text)
         };
         let name = file.path.rsplit('/').next().unwrap_or(&file.path).to_owned();
-        Some(Self { name, url: links.blob(revision, &file.path), html })
+        Ok(Some(Self { name, url: links.blob(revision, &file.path), html }))
     }
 }
 

@@ -19,7 +19,7 @@ use comrak::{
     try_parse_document,
 };
 
-use super::{Markup, highlight, plain};
+use super::{Markup, highlight, plain, references::ReferenceLinks};
 use crate::links::ProjectLinks;
 
 /// Longer texts are shown as they are, in bytes.
@@ -36,6 +36,10 @@ const MAX_TAGS: usize = 5000;
 const MAX_HTML_BYTES: usize = 4 << 20;
 /// Prepended to all ids, so that a text cannot have an element with an id of the page around it.
 const ID_PREFIX: &str = "user-content-";
+
+/// The scheme of links to what a text refers to, until the sanitizer has seen them: their paths are those of pages, and not of
+/// files in the repository.
+const REFERENCE_SCHEME: &str = "gable-reference";
 
 /// Where relative links of a text lead to.
 #[derive(Clone, Debug)]
@@ -61,15 +65,17 @@ pub(crate) fn is_markdown(path: &str) -> bool {
     ["md", "markdown", "mkd", "mdown"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-/// Renders a text.
+/// Renders a text without links for its references.
 pub(crate) fn render(text: &str, source: &Source) -> Markup {
-    match try_render(text, source) {
-        Some(html) => Markup(html),
-        None => plain::preformatted(text),
-    }
+    try_render(text, source, None).map_or_else(|| plain::preformatted(text), Markup)
 }
 
-fn try_render(text: &str, source: &Source) -> Option<String> {
+/// Renders a text with links for its references.
+pub(crate) fn render_with(text: &str, source: &Source, references: &ReferenceLinks) -> Markup {
+    try_render(text, source, Some(references)).map_or_else(|| plain::preformatted(text), Markup)
+}
+
+fn try_render(text: &str, source: &Source, references: Option<&ReferenceLinks>) -> Option<String> {
     if text.len() > MAX_BYTES {
         return None;
     }
@@ -88,6 +94,9 @@ fn try_render(text: &str, source: &Source) -> Option<String> {
     }
     replace_foreign_images(root);
     replace_checkboxes(root, &arena);
+    if let Some(references) = references {
+        link_references(root, &arena, references);
+    }
     let highlighter = Highlighter::default();
     let mut plugins = Plugins::default();
     plugins.render.codefence_syntax_highlighter = Some(&highlighter);
@@ -106,6 +115,8 @@ fn options() -> Options<'static> {
     options.extension.tasklist = true;
     options.extension.footnotes = true;
     options.extension.front_matter_delimiter = Some("---".to_owned());
+    // Escaped characters have nodes of their own, so that they are no part of a reference.
+    options.render.escaped_char_spans = true;
     // The sanitizer decides which HTML is allowed.
     options.render.r#unsafe = true;
     options
@@ -152,6 +163,27 @@ fn replace_checkboxes<'a>(root: &'a AstNode<'a>, arena: &'a Arena<'a>) {
         if let Some(first) = node.first_child() {
             first.prepend(arena.alloc(NodeValue::Text(text.into()).into()));
         }
+    }
+}
+
+/// Replaces the references in texts outside of links by links.
+fn link_references<'a>(root: &'a AstNode<'a>, arena: &'a Arena<'a>, references: &ReferenceLinks) {
+    let prefix = format!("{REFERENCE_SCHEME}:");
+    let texts: Vec<&'a AstNode<'a>> =
+        root.descendants().filter(|node| matches!(node.data().value, NodeValue::Text(_))).collect();
+    for node in texts {
+        let NodeValue::Text(text) = node.data().value.clone() else { continue };
+        let parts = references.split(&text, &prefix);
+        if parts.is_empty() || node.ancestors().any(|node| matches!(node.data().value, NodeValue::Link(_))) {
+            continue;
+        }
+        for (before, html) in parts {
+            let values = [NodeValue::Text(before.to_owned().into()), NodeValue::HtmlInline(html)];
+            for value in values {
+                node.insert_before(arena.alloc(value.into()));
+            }
+        }
+        node.detach();
     }
 }
 
@@ -223,8 +255,9 @@ fn sanitize(html: &str, source: &Source) -> String {
         .add_generic_attributes(["id"])
         .add_allowed_classes("span", ["c", "e", "n", "s", "k", "f", "t", "control"])
         .add_allowed_classes("section", ["footnotes"])
+        .add_allowed_classes("a", ["tag"])
         .id_prefix(Some(ID_PREFIX))
-        .url_schemes(HashSet::from(["http", "https", "mailto", "ssh", "git", "irc", "ircs", "xmpp"]))
+        .url_schemes(HashSet::from(["http", "https", "mailto", "ssh", "git", "irc", "ircs", "xmpp", REFERENCE_SCHEME]))
         .url_relative(UrlRelative::PassThrough)
         .link_rel(Some("nofollow noopener noreferrer"))
         .attribute_filter(move |element, attribute, value| match (element, attribute) {
@@ -250,6 +283,10 @@ fn align_by_class(mut html: String) -> String {
 
 /// Rewrites a link: relative ones lead to files of the repository or to uploads, and anchors to the prefixed ids of the text.
 fn rewrite_link<'a>(url: &'a str, source: &Source) -> Option<Cow<'a, str>> {
+    if let Some(path) = url.strip_prefix(REFERENCE_SCHEME).and_then(|rest| rest.strip_prefix(':')) {
+        // A text can contain this scheme, too.
+        return crate::links::local_path(path).map(Into::into);
+    }
     if let Some(anchor) = url.strip_prefix('#') {
         return Some(format!("#{ID_PREFIX}{anchor}").into());
     }
@@ -398,6 +435,15 @@ mod tests {
         let source = Source::Project(ProjectLinks::new("ann/rocket"));
         let html = render("![x](/uploads/abc/x.png) [y](/ann)", &source).to_string();
         assert!(html.contains("src=\"/ann/rocket/uploads/abc/x.png\"") && html.contains("href=\"/ann\""), "{html}");
+    }
+
+    #[test]
+    fn the_scheme_of_references_leads_to_pages_only() {
+        assert!(html("[x](gable-reference:/ann)").contains("href=\"/ann\""));
+        for hostile in ["gable-reference:javascript:alert(1)", "gable-reference://evil.example", "gable-reference:x"] {
+            let html = html(&format!("[x]({hostile})"));
+            assert!(!html.contains("href"), "{hostile} became {html}");
+        }
     }
 
     #[test]

@@ -3,8 +3,10 @@
 pub(crate) mod diff;
 pub(crate) mod highlight;
 pub(crate) mod job_log;
+pub(crate) mod labels;
 pub(crate) mod markdown;
 pub(crate) mod plain;
+pub(crate) mod references;
 
 use std::fmt;
 
@@ -23,6 +25,12 @@ impl fmt::Display for Markup {
 }
 
 impl HtmlSafe for Markup {}
+
+impl Markup {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// Returns the text of a file; `None` if it is binary. Invalid UTF-8 is replaced, and a mark of the byte order is removed.
 pub(crate) fn decode(bytes: &[u8]) -> Option<String> {

@@ -138,8 +138,8 @@ fn read_list_options(from: &mut ParamReader<'_>, is_group_list: bool) -> IssueLi
         labels: from.comma_separated_list("labels", labels).unwrap_or_default(),
         all_labels: is_group_list,
         milestone: non_empty(from.text("milestone", "Only issues of the milestone with this title")),
-        iids: Vec::new(),
         search: non_empty(from.text("search", "Only issues whose title or description contains this text")),
+        ..IssueFilter::default()
     };
     let order = IssueOrder {
         by_update: from

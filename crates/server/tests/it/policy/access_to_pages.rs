@@ -24,6 +24,10 @@ async fn visitors(forge: &TestForge, visibility: i32) -> Vec<Browser> {
     owner.make("/projects/1/hooks", json!({ "url": "https://hooks.example.com/x" })).await;
     let now = forge.forge.now();
     forge.in_transaction(|db| fixtures::delivery(db, HookId::new(1), "{}", now));
+    owner.make("/projects/1/issues/1/notes", json!({ "body": "a" })).await;
+    owner.post("/projects/1/labels", json!({ "name": "a", "color": "#ff0000" })).await;
+    owner.post("/projects/1/boards/1/lists", json!({ "label_id": 1 })).await;
+    owner.make("/projects/1/milestones", json!({ "title": "a" })).await;
     let local = LocalRepository::new();
     local.commit_file("README.md", "# x\n");
     forge.push_all(&owner, ProjectId::new(1), &local).await;
@@ -72,6 +76,9 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
         .replace("{key}", "1")
         .replace("{runner}", "1")
         .replace("{trigger}", "1")
+        .replace("{note}", "1")
+        .replace("{label}", "1")
+        .replace("{list}", "1")
         .replace("{project}", "owner/x")
         .replace("{namespace}", "owner")
         .replace("{group}", "acme")

@@ -15,7 +15,7 @@ use diesel::{
 use model::{
     Change, Issue, IssueId, IssueIid, LabelId, MilestoneId, NamespaceId, Page, ProjectId, Role, Slice, Time, UserId,
     Visibility,
-    issues::{IssueFilter, IssueOrder, IssueState},
+    issues::{AssigneeFilter, IssueFilter, IssueOrder, IssueState},
     labels::NewLabel,
     milestones::NewMilestone,
 };
@@ -583,6 +583,7 @@ enum ListScope {
     Project(usize),
     Milestone(usize, usize),
     Authored,
+    Assigned,
     Group,
 }
 
@@ -616,13 +617,20 @@ impl ListRequest {
             labels: labels.into_iter().map(str::to_owned).collect(),
             all_labels: rng.one_in(2),
             milestone: rng.pick(&[None, None, Some("first"), Some("second"), Some("none")]).map(str::to_owned),
+            without_milestone: rng.one_in(8),
+            author: rng.one_in(6).then(|| rng.pick(users)),
+            assignee: rng.one_in(6).then(|| match rng.below(2) {
+                0 => AssigneeFilter::Nobody,
+                _ => AssigneeFilter::User(rng.pick(users)),
+            }),
             iids: if rng.one_in(4) { rng.some(&(0..60).map(IssueIid::new).collect::<Vec<_>>()) } else { Vec::new() },
             search: rng.pick(&[None, None, Some("RIVER"), Some("ri"), Some("überall"), Some("")]).map(str::to_owned),
         };
-        let kind = match rng.below(6) {
+        let kind = match rng.below(7) {
             0..3 => ListScope::Project(rng.below(4)),
             3 => ListScope::Milestone(rng.below(4), rng.below(2)),
             4 => ListScope::Authored,
+            5 => ListScope::Assigned,
             _ => ListScope::Group,
         };
         let order = IssueOrder { by_update: rng.one_in(2), ascending: rng.one_in(2) };
@@ -643,6 +651,7 @@ impl ListRequest {
                 IssueScope::Milestone(dataset.milestones[project_index][number], visibility(project_index))
             }
             ListScope::Authored => IssueScope::Authored(viewer),
+            ListScope::Assigned => IssueScope::Assigned(viewer),
             ListScope::Group => IssueScope::Group(dataset.group, viewer),
         }
     }
@@ -656,6 +665,7 @@ impl ListRequest {
                 issue.project_index == project_index && issue.milestone == Some(MILESTONES[number])
             }
             ListScope::Authored => open_to_user && self.user != UserId::ANONYMOUS && issue.author == Some(self.user),
+            ListScope::Assigned => open_to_user && self.user != UserId::ANONYMOUS && issue.assignee == Some(self.user),
             ListScope::Group => open_to_user && issue.project_index < 2,
         };
         let mine = self.user != UserId::ANONYMOUS && [issue.author, issue.assignee].contains(&Some(self.user));
@@ -672,6 +682,12 @@ impl ListRequest {
             && filter.closed.is_none_or(|closed| issue.closed == closed)
             && labeled
             && filter.milestone.as_deref().is_none_or(|title| issue.milestone == Some(title))
+            && (issue.milestone.is_none() || !filter.without_milestone)
+            && filter.author.is_none_or(|author| issue.author == Some(author))
+            && filter.assignee.is_none_or(|assignee| match assignee {
+                AssigneeFilter::Nobody => issue.assignee.is_none(),
+                AssigneeFilter::User(user) => issue.assignee == Some(user),
+            })
             && (filter.iids.is_empty() || filter.iids.contains(&issue.iid))
             && found
     }

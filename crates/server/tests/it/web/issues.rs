@@ -121,7 +121,7 @@ async fn issues_are_filtered_and_sorted() {
         found.into_iter().map(|(_, title)| title).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(titles("").await, "gamma alpha");
-    assert_eq!(titles("sort=oldest").await, "alpha gamma");
+    assert_eq!(titles("sort=created_asc").await, "alpha gamma");
     assert_eq!(titles("state=closed").await, "beta");
     assert_eq!(titles("state=all&search=ALPH").await, "alpha");
     assert_eq!(titles("label_name=bug").await, "");

@@ -15,9 +15,12 @@ mod page_sizes;
 mod pipelines;
 mod project_lists;
 mod project_settings;
+mod references;
 mod repository_settings;
 mod search;
 mod sign_in;
+mod tracker;
+mod uploads;
 mod user_pages;
 mod webhooks;
 

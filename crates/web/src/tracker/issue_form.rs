@@ -1,0 +1,300 @@
+//! The form for a new issue and for changing an issue.
+
+use askama::Template;
+use axum::{body::Body, http::StatusCode};
+use forge::{
+    Error, Unvalidated,
+    browse::InProject,
+    issue_pages::{self, IssueForm, IssueInput, ManagedFields},
+};
+use model::{IssueIid, MilestoneId, users::UserSummary};
+
+use super::Section;
+use crate::{
+    context::PageCx,
+    error::PageResult,
+    file_forms::FileForm,
+    forms::{FieldErrors, Fields},
+    layout::{Layout, ProjectHead, Tab},
+    links::ProjectLinks,
+    response,
+    text::{self, Markup},
+};
+
+#[derive(Template)]
+#[template(path = "tracker/new_issue.html")]
+struct NewIssueTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    section: Section,
+    form: FormView,
+}
+
+#[derive(Template)]
+#[template(path = "tracker/edit_issue.html")]
+struct EditIssueTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    section: Section,
+    iid: IssueIid,
+    form: FormView,
+    can_move: bool,
+    can_remove: bool,
+    /// The text to type before the issue is removed.
+    full_reference: String,
+    target: String,
+}
+
+/// The fields of the form.
+struct FormView {
+    title: String,
+    description: String,
+    /// `None` if the visitor may not change it.
+    confidential: Option<bool>,
+    managed: Option<ManagedView>,
+    errors: FieldErrors,
+    file_error: Option<String>,
+}
+
+/// The fields that only users who manage issues can set.
+struct ManagedView {
+    labels: Vec<LabelBox>,
+    has_more_labels: bool,
+    more_labels: String,
+    assignee: String,
+    members: Vec<UserSummary>,
+    /// The id and the title of each milestone, and whether it is chosen.
+    milestones: Vec<(MilestoneId, String, bool)>,
+    due_on: String,
+}
+
+struct LabelBox {
+    id: usize,
+    title: String,
+    name: Markup,
+    is_checked: bool,
+}
+
+/// What was typed into a form that was not accepted, and why.
+#[derive(Default)]
+struct Refusal {
+    form: FileForm,
+    errors: FieldErrors,
+}
+
+/// Shows the form for a new issue. The query can set its fields.
+pub(crate) async fn new(cx: PageCx) -> PageResult {
+    let form = cx.query().into();
+    render_new(&cx, Refusal { form, errors: FieldErrors::default() }, StatusCode::OK).await
+}
+
+/// Creates an issue.
+pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
+    let form = cx.form_with_files(body).await?;
+    if form.file_error.is_some() {
+        let refusal = Refusal { form, errors: FieldErrors::default() };
+        return render_new(&cx, refusal, StatusCode::UNPROCESSABLE_ENTITY).await;
+    }
+    let (project, input) = (cx.project(), Unvalidated::valid(input(&form)));
+    match cx.write(move |tx| issue_pages::create(tx, &project, &input)).await {
+        Ok(issue) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).issue(issue.iid))),
+        Err(Error::Invalid(violations)) => {
+            let refusal = Refusal { form, errors: violations.into() };
+            render_new(&cx, refusal, StatusCode::UNPROCESSABLE_ENTITY).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Shows the form of an issue.
+pub(crate) async fn edit(cx: PageCx) -> PageResult {
+    render_edit(&cx, None, "").await
+}
+
+/// Changes an issue.
+pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
+    let form = cx.form_with_files(body).await?;
+    let iid = super::issue_number(&cx)?;
+    if form.file_error.is_some() {
+        return render_edit(&cx, Some(Refusal { form, errors: FieldErrors::default() }), "").await;
+    }
+    let (project, input) = (cx.project(), Unvalidated::valid(input(&form)));
+    match cx.write(move |tx| issue_pages::update(tx, &project, iid, &input)).await {
+        Ok(_) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).issue(iid))),
+        Err(Error::Invalid(violations)) => {
+            render_edit(&cx, Some(Refusal { form, errors: violations.into() }), "").await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Moves an issue to another project.
+pub(crate) async fn move_to(cx: PageCx, body: Body) -> PageResult {
+    let fields = cx.form(body).await?;
+    let (project, iid) = (cx.project(), super::issue_number(&cx)?);
+    let typed = fields.get("target").to_owned();
+    let target = Unvalidated::valid(typed.replace('\0', ""));
+    match cx.write(move |tx| issue_pages::move_to(tx, &project, iid, &target)).await {
+        Ok(copy) => Ok(response::redirect(&ProjectLinks::new(&copy.project_path).issue(copy.iid))),
+        Err(Error::Invalid(violations)) => render_refused_action(&cx, violations.into(), &typed).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes an issue, if its reference was typed.
+pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
+    let fields = cx.form(body).await?;
+    let (project, iid) = (cx.project(), super::issue_number(&cx)?);
+    if fields.get("confirmation").trim() != format!("{}#{iid}", cx.params.subject) {
+        let errors = FieldErrors::one("confirmation", "does not match");
+        return render_refused_action(&cx, errors, "").await;
+    }
+    cx.write(move |tx| issue_pages::delete(tx, &project, iid)).await?;
+    Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).to("issues")))
+}
+
+fn input(form: &FileForm) -> IssueInput {
+    let fields = &form.fields;
+    let managed = (fields.get("managed") == "1").then(|| ManagedFields {
+        labels: label_titles(fields),
+        assignee: fields.get("assignee").replace('\0', ""),
+        milestone: fields.get("milestone_id").parse().ok(),
+        due_on: fields.get("due_date").to_owned(),
+    });
+    // A box that is not checked is not sent.
+    let confidential = match (fields.get("confidential"), fields.get("has_confidential")) {
+        ("1", _) => Some(true),
+        (_, "1") => Some(false),
+        _ => None,
+    };
+    IssueInput {
+        title: fields.get("title").trim().to_owned(),
+        description: form.text_with_links("description"),
+        confidential,
+        managed,
+    }
+}
+
+/// Returns the titles of the checked labels and of those that were typed.
+fn label_titles(fields: &Fields) -> Vec<String> {
+    let typed = fields.get("more_labels").split(',').map(str::trim);
+    let titles = fields.all("labels").chain(typed).filter(|title| !title.is_empty());
+    titles.map(|title| title.replace('\0', "")).collect()
+}
+
+async fn render_new(cx: &PageCx, refusal: Refusal, status: StatusCode) -> PageResult {
+    let project = cx.project();
+    let (viewer, found) = cx.read(move |tx| issue_pages::open_for_creation(tx, &project)).await?;
+    let InProject { project, value } = found;
+    let template = NewIssueTemplate {
+        head: ProjectHead::new(&project, Tab::Issues, &viewer),
+        layout: Layout::new(cx, viewer, format!("New issue · {}", project.full_path())),
+        section: Section::List,
+        form: FormView::new(value, Some(refusal)),
+    };
+    response::page_with_status(status, &template)
+}
+
+async fn render_refused_action(cx: &PageCx, errors: FieldErrors, target: &str) -> PageResult {
+    // The issue itself is shown as it is stored.
+    render_edit(cx, Some(Refusal { form: FileForm::default(), errors }), target).await
+}
+
+async fn render_edit(cx: &PageCx, refusal: Option<Refusal>, target: &str) -> PageResult {
+    let (project, iid) = (cx.project(), super::issue_number(cx)?);
+    let (viewer, found) = cx.read(move |tx| issue_pages::open_for_editing(tx, &project, iid)).await?;
+    let InProject { project, value } = found;
+    let status = if refusal.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    let full_reference = format!("{}#{iid}", project.full_path());
+    let template = EditIssueTemplate {
+        head: ProjectHead::new(&project, Tab::Issues, &viewer),
+        layout: Layout::new(cx, viewer, format!("Edit issue {full_reference}")),
+        section: Section::List,
+        iid,
+        can_move: value.can_move,
+        can_remove: value.can_remove,
+        form: FormView::new(value, refusal),
+        full_reference,
+        target: target.to_owned(),
+    };
+    response::page_with_status(status, &template)
+}
+
+impl FormView {
+    /// Creates the fields with the values of the issue, or with what was typed.
+    fn new(form: IssueForm, refusal: Option<Refusal>) -> Self {
+        let IssueForm { issue, choices, .. } = form;
+        let (typed, errors) =
+            refusal.map_or((None, FieldErrors::default()), |refusal| (Some(refusal.form), refusal.errors));
+        let file_error = typed.as_ref().and_then(|typed| typed.file_error.clone());
+        // A refused action on an existing issue has none of the fields.
+        let typed = typed.filter(|typed| issue.is_none() || typed.fields.get("form") == "issue");
+        let text_of = |name: &str, stored: Option<String>| match &typed {
+            Some(typed) => typed.fields.get(name).to_owned(),
+            None => stored.unwrap_or_default(),
+        };
+        let may_publish = choices.is_some();
+        let stored_confidential = issue.as_ref().is_some_and(|issue| issue.confidential);
+        let confidential = match &typed {
+            Some(typed) => typed.fields.get("confidential") == "1",
+            None => stored_confidential,
+        };
+        let managed = choices.map(|choices| {
+            let own = issue.as_ref().map(|issue| issue.labels.clone()).unwrap_or_default();
+            let checked = typed
+                .as_ref()
+                .map_or_else(|| own.clone(), |typed| typed.fields.all("labels").map(ToOwned::to_owned).collect());
+            let known = choices.labels.iter().map(|label| (label.title.clone(), label.color.clone()));
+            let mut labels: Vec<(String, String)> = known.collect();
+            for title in own.iter().chain(&checked) {
+                if labels.iter().all(|(known, _)| known != title) {
+                    labels.push((title.clone(), String::new()));
+                }
+            }
+            let chosen = match &typed {
+                Some(typed) => typed.fields.get("milestone_id").parse().ok(),
+                None => issue.as_ref().and_then(|issue| issue.milestone.as_ref().map(|milestone| milestone.id)),
+            };
+            let mut milestones = choices.milestones;
+            // The present milestone may be closed.
+            if let Some(present) = issue.as_ref().and_then(|issue| issue.milestone.clone())
+                && !milestones.contains(&present)
+            {
+                milestones.push(present);
+            }
+            let assignee = issue.as_ref().and_then(|issue| issue.assignee.as_ref());
+            ManagedView {
+                labels: labels
+                    .into_iter()
+                    .enumerate()
+                    .map(|(id, (title, color))| LabelBox {
+                        id,
+                        name: text::labels::name(&title, &color),
+                        is_checked: checked.contains(&title),
+                        title,
+                    })
+                    .collect(),
+                has_more_labels: choices.has_more_labels,
+                more_labels: text_of("more_labels", None),
+                assignee: text_of("assignee", assignee.map(|user| user.username.clone())),
+                members: choices.members,
+                milestones: milestones
+                    .into_iter()
+                    .map(|milestone| (milestone.id, milestone.title, Some(milestone.id) == chosen))
+                    .collect(),
+                due_on: text_of("due_date", issue.as_ref().and_then(|issue| issue.due_on).map(|day| day.to_string())),
+            }
+        });
+        Self {
+            title: text_of("title", issue.as_ref().map(|issue| issue.title.clone())),
+            description: match &typed {
+                Some(typed) => typed.text_with_links("description"),
+                None => issue.as_ref().and_then(|issue| issue.description.clone()).unwrap_or_default(),
+            },
+            confidential: (may_publish || !stored_confidential).then_some(confidential),
+            managed,
+            errors,
+            file_error,
+        }
+    }
+}

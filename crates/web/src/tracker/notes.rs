@@ -1,0 +1,85 @@
+//! The form for changing and deleting a comment.
+
+use askama::Template;
+use axum::{body::Body, http::StatusCode};
+use forge::{Error, Unvalidated, browse::InProject, issue_pages};
+use model::{IssueIid, NoteId};
+
+use super::Section;
+use crate::{
+    context::PageCx,
+    error::{PageError, PageResult},
+    file_forms::FileForm,
+    forms::FieldErrors,
+    layout::{Layout, ProjectHead, Tab},
+    links::ProjectLinks,
+    response, text,
+};
+
+#[derive(Template)]
+#[template(path = "tracker/edit_note.html")]
+struct EditNoteTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    section: Section,
+    iid: IssueIid,
+    issue_title: String,
+    note: NoteId,
+    body: String,
+    errors: FieldErrors,
+    file_error: Option<String>,
+}
+
+/// Shows the form.
+pub(crate) async fn edit(cx: PageCx) -> PageResult {
+    render(&cx, None, FieldErrors::default()).await
+}
+
+/// Changes the text of a comment.
+pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
+    let form = cx.form_with_files(body).await?;
+    let (project, iid, note) = (cx.project(), super::issue_number(&cx)?, note_id(&cx)?);
+    if form.file_error.is_some() {
+        return render(&cx, Some(form), FieldErrors::default()).await;
+    }
+    let text = Unvalidated::valid(form.text_with_links("note"));
+    match cx.write(move |tx| issue_pages::update_note(tx, &project, iid, note, &text)).await {
+        Ok(_) => {
+            let issue = ProjectLinks::new(&cx.params.subject).issue(iid);
+            Ok(response::redirect(&format!("{issue}#note_{note}")))
+        }
+        Err(Error::Invalid(violations)) => render(&cx, Some(form), violations.into()).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Deletes a comment.
+pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
+    cx.form(body).await?;
+    let (project, iid, note) = (cx.project(), super::issue_number(&cx)?, note_id(&cx)?);
+    cx.write(move |tx| issue_pages::delete_note(tx, &project, iid, note)).await?;
+    Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).issue(iid)))
+}
+
+fn note_id(cx: &PageCx) -> Result<NoteId, PageError> {
+    cx.number("note").map(NoteId::new)
+}
+
+async fn render(cx: &PageCx, typed: Option<FileForm>, errors: FieldErrors) -> PageResult {
+    let (project, iid, note) = (cx.project(), super::issue_number(cx)?, note_id(cx)?);
+    let (viewer, found) = cx.read(move |tx| issue_pages::open_note(tx, &project, iid, note)).await?;
+    let InProject { project, value: (issue, found) } = found;
+    let status = if typed.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    let template = EditNoteTemplate {
+        head: ProjectHead::new(&project, Tab::Issues, &viewer),
+        layout: Layout::new(cx, viewer, format!("Edit comment · #{iid} · {}", project.full_path())),
+        section: Section::List,
+        iid,
+        issue_title: issue.title,
+        note,
+        body: typed.as_ref().map_or(found.body, |typed| typed.text_with_links("note")),
+        errors,
+        file_error: typed.and_then(|typed| typed.file_error),
+    };
+    response::page_with_status(status, &template)
+}
