@@ -61,8 +61,8 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
 }
 
 /// Words after the path of a project that led to its pages before `/-/` was introduced.
-const OLD_WORDS: [&str; 11] =
-    ["tree", "blob", "raw", "commits", "commit", "branches", "tags", "compare", "issues", "pipelines", "jobs"];
+const OLD_WORDS: [&str; 12] =
+    ["tree", "blob", "raw", "blame", "commits", "commit", "branches", "tags", "compare", "issues", "pipelines", "jobs"];
 
 /// The variable parts of a path, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

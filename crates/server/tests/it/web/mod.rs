@@ -2,7 +2,10 @@
 
 mod account_settings;
 mod admin_pages;
+mod code_history;
 mod code_pages;
+mod differences;
+mod editing;
 mod error_pages;
 mod help;
 mod hostile_content;
@@ -12,6 +15,7 @@ mod lint;
 mod page_sizes;
 mod pipelines;
 mod project_lists;
+mod releases;
 mod search;
 mod sign_in;
 mod user_pages;
