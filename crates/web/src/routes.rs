@@ -63,10 +63,11 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
 }
 
 /// Words after the path of a project that led to its pages before `/-/` was introduced.
-const OLD_WORDS: [&str; 14] = [
+const OLD_WORDS: [&str; 15] = [
     "tree",
     "blob",
     "raw",
+    "blame",
     "commits",
     "commit",
     "branches",

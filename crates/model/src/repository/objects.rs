@@ -151,6 +151,41 @@ pub struct TreeEntry {
     pub mode: u16,
 }
 
+/// The last commit that changed an entry of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastCommit {
+    /// The id.
+    pub id: Oid,
+    /// The first line of the message.
+    pub title: String,
+    /// When it was committed.
+    pub time: Time,
+}
+
+/// Which commit last changed each line of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blame {
+    /// The lines in their order, without gaps.
+    pub ranges: Vec<BlameRange>,
+    /// The commits that the ranges refer to by their index.
+    pub commits: Vec<Commit>,
+}
+
+/// Consecutive lines that the same commit changed last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlameRange {
+    /// The number of the first line, starting at 0.
+    pub start: usize,
+    /// The number of lines.
+    pub length: usize,
+    /// The index of the commit; `None` if it was not found in the time allowed.
+    pub commit: Option<usize>,
+    /// The number of the first line in that commit, starting at 0.
+    pub original_start: usize,
+    /// The path of the file in that commit.
+    pub original_path: String,
+}
+
 /// The diff of a file between two trees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDiff {
@@ -192,6 +227,34 @@ pub struct Contributor {
     pub email: String,
     /// The number of commits.
     pub commits: usize,
+}
+
+/// How many commits were made when and by whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// The first second of each week with commits, and their number; oldest first.
+    pub weeks: Vec<(i64, usize)>,
+    /// The number of commits.
+    pub commits: usize,
+    /// The authors, those with the most commits first.
+    pub contributors: Vec<ContributorActivity>,
+    /// The number of all authors; only the first are listed.
+    pub contributor_count: usize,
+    /// Whether old commits were left out.
+    pub is_truncated: bool,
+}
+
+/// The commits of an author.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContributorActivity {
+    /// The name in the newest commit.
+    pub name: String,
+    /// The number of commits.
+    pub commits: usize,
+    /// The time of the oldest commit, in seconds since 1970.
+    pub first: i64,
+    /// The time of the newest commit, in seconds since 1970.
+    pub last: i64,
 }
 
 /// The format of an archive.

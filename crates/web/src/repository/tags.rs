@@ -25,7 +25,7 @@ struct TagsTemplate {
     layout: Layout,
     head: ProjectHead,
     tags: Vec<TagWithRelease>,
-    can_push: bool,
+    can_edit: bool,
     pager: Pager,
 }
 
@@ -33,10 +33,11 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (project, query) = (cx.project(), cx.query());
     let page = paging::requested(&query, TAGS_PER_PAGE);
     let (viewer, InProject { project, value: tags }) = cx.read(move |tx| browse::tags(tx, &project, &page)).await?;
+    let can_edit = viewer.can_in(&project, ProjectAbility::PushCode);
     response::page(&TagsTemplate {
         head: ProjectHead::new(&project, Tab::Tags, &viewer),
-        can_push: viewer.can_in(&project, ProjectAbility::PushCode),
         layout: Layout::new(&cx, viewer, format!("Tags · {}", project.full_path())),
+        can_edit,
         pager: Pager::of(&cx.uri, &query, &tags),
         tags: tags.items,
     })

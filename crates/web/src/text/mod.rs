@@ -1,12 +1,15 @@
 //! Text of users as HTML: plain text, Markdown, highlighted code and differences. Nothing here trusts its input.
 
+pub(crate) mod csv;
 pub(crate) mod diff;
 pub(crate) mod highlight;
 pub(crate) mod job_log;
 pub(crate) mod labels;
+pub(crate) mod line_endings;
 pub(crate) mod markdown;
 pub(crate) mod plain;
 pub(crate) mod references;
+mod words;
 
 use std::fmt;
 

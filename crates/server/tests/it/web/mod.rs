@@ -3,7 +3,10 @@
 mod account_settings;
 mod admin_pages;
 mod ci_settings;
+mod code_history;
 mod code_pages;
+mod differences;
+mod editing;
 mod error_pages;
 mod help;
 mod hostile_content;
@@ -16,6 +19,7 @@ mod pipelines;
 mod project_lists;
 mod project_settings;
 mod references;
+mod releases;
 mod repository_settings;
 mod search;
 mod sign_in;
