@@ -111,6 +111,37 @@ impl Repository {
     }
 }
 
+impl Repository {
+    /// Returns the file of an old tree that became a new file at a path by being renamed.
+    pub(crate) fn rename_origin(
+        &self,
+        old: ObjectId,
+        new: ObjectId,
+        path: &[u8],
+        soft_deadline: &SoftDeadline,
+    ) -> Result<Option<FileVersion>> {
+        let (mut old_buffer, mut new_buffer) = (Buffer::default(), Buffer::default());
+        let old = self.read_tree(&old, &mut old_buffer)?;
+        let new = self.read_tree(&new, &mut new_buffer)?;
+        let mut collector = Collector::default();
+        match gix::diff::tree(old, new, tree::State::default(), TreeFinder::of(self), &mut collector) {
+            // Too many files differ to find the one that was renamed.
+            Err(tree::Error::Cancelled) => return Ok(None),
+            found => found.map_err(Error::from_read)?,
+        }
+        let Collector { removed, added, .. } = collector;
+        let added: Vec<FileVersion> = added.into_iter().filter(|version| version.path == path).collect();
+        if added.is_empty() {
+            return Ok(None);
+        }
+        let changes = renames::find(self, removed, added, soft_deadline)?;
+        Ok(changes.into_iter().find_map(|change| match change {
+            FileChange::Changed(old, new) if new.path == path => Some(old),
+            _ => None,
+        }))
+    }
+}
+
 /// Collects the differences while trees are walked, folder by folder.
 #[derive(Default)]
 struct Collector {

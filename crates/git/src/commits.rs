@@ -1,6 +1,6 @@
 //! Commits by name and by history.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use gix::{ObjectId, objs::Kind};
 use model::{Commit, Oid, RefName};
@@ -192,8 +192,7 @@ impl Repository {
         let mut history = self.history();
         let mut queue = CommitQueue::default();
         let path = query.path.as_deref().map(|path| path.trim_matches('/')).filter(|path| !path.is_empty());
-        let mut path_history =
-            PathHistory { repository: self, path, known: CommitMap::default(), folders: HashMap::new() };
+        let mut path_history = PathHistory::new(self, path);
         let tip = gix_id(tip);
         queue.push(tip, history.node(tip)?.seconds);
         while let Some(id) = queue.pop() {
@@ -218,18 +217,27 @@ impl Repository {
 }
 
 /// The mode and the object of a tree entry.
-type EntryAtPath = Option<(u16, ObjectId)>;
+pub(crate) type EntryAtPath = Option<(u16, ObjectId)>;
 
 /// The entry at one path in several commits.
-struct PathHistory<'a> {
+pub(crate) struct PathHistory<'a> {
     repository: &'a Repository,
-    path: Option<&'a str>,
+    path: Option<Arc<str>>,
     known: CommitMap<EntryAtPath>,
     /// Entries of folders on the path, by folder and by the length of the rest of the path.
     folders: HashMap<(ObjectId, usize), EntryAtPath>,
 }
 
-impl PathHistory<'_> {
+impl<'a> PathHistory<'a> {
+    pub(crate) fn new(repository: &'a Repository, path: Option<&str>) -> Self {
+        Self { repository, path: path.map(Arc::from), known: CommitMap::default(), folders: HashMap::new() }
+    }
+
+    /// Returns whether the path is that of the root folder.
+    pub(crate) fn is_root(&self) -> bool {
+        self.path.is_none()
+    }
+
     /// Returns the first parent with the same entry at the path; `None` if there is none, or no path is given.
     fn unchanged_parent(&mut self, id: ObjectId, history: &mut History<'_>) -> Result<Option<ObjectId>> {
         if self.path.is_none() {
@@ -250,12 +258,13 @@ impl PathHistory<'_> {
         Ok(self.path.is_none() || !history.node(id)?.parents.is_empty() || self.at(id, history)?.is_some())
     }
 
-    fn at(&mut self, id: ObjectId, history: &mut History<'_>) -> Result<EntryAtPath> {
+    /// Returns the entry at the path in a commit.
+    pub(crate) fn at(&mut self, id: ObjectId, history: &mut History<'_>) -> Result<EntryAtPath> {
         if let Some(entry) = self.known.get(&id) {
             return Ok(*entry);
         }
-        let entry = match (history.node(id)?.tree, self.path) {
-            (Some(tree), Some(path)) => self.below(tree, path)?,
+        let entry = match (history.node(id)?.tree, self.path.clone()) {
+            (Some(tree), Some(path)) => self.below(tree, &path)?,
             _ => None,
         };
         self.known.insert(id, entry);

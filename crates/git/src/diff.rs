@@ -16,7 +16,7 @@ use crate::{
     decode::text,
     history::Node,
     limits::Buffer,
-    patch,
+    patch::{self, Whitespace},
     repository::gix_id,
 };
 
@@ -122,7 +122,7 @@ impl Repository {
         let mut files = Vec::new();
         let soft_deadline = SoftDeadline::within(DIFF_TIMEOUT);
         for change in self.changes(old, new, &soft_deadline)?.list.into_iter().take(MAX_PAGE_FILES) {
-            let (file, _) = self.file_diff(change, &soft_deadline)?;
+            let (file, _) = self.file_diff(change, &soft_deadline, Whitespace::Significant)?;
             if !budget.take(&file) {
                 break;
             }
@@ -137,30 +137,45 @@ impl Repository {
         let mut total = CommitStats::default();
         let soft_deadline = SoftDeadline::within(DIFF_TIMEOUT);
         for change in self.changes(old, new, &soft_deadline)?.list {
-            let (_, stats) = self.file_diff(change, &soft_deadline)?;
+            let (_, stats) = self.file_diff(change, &soft_deadline, Whitespace::Significant)?;
             total.additions += stats.additions;
             total.deletions += stats.deletions;
         }
         Ok(total)
     }
 
-    /// Returns the diff between two trees, and whether it is larger than one page.
-    pub(crate) fn diff(&self, old: ObjectId, new: ObjectId) -> Result<(Vec<FileDiff>, bool)> {
+    /// Returns the diff of a commit against its first parent, with all files, the total number of changed lines, and
+    /// whether it is larger than one page.
+    pub fn whole_commit_diff(&self, id: Oid, whitespace: Whitespace) -> Result<(Vec<FileDiff>, CommitStats, bool)> {
+        let (old, new) = self.parent_and_own_tree(id)?;
+        self.diff(old, new, whitespace)
+    }
+
+    /// Returns the diff between two trees, the total number of changed lines, and whether it is larger than one page.
+    pub(crate) fn diff(
+        &self,
+        old: ObjectId,
+        new: ObjectId,
+        whitespace: Whitespace,
+    ) -> Result<(Vec<FileDiff>, CommitStats, bool)> {
         let mut soft_deadline = SoftDeadline::within(DIFF_TIMEOUT);
         let changes = self.changes(old, new, &soft_deadline)?;
         let mut budget = PageBudget::default();
+        let mut total = CommitStats::default();
         let mut is_truncated = changes.is_truncated;
         is_truncated |= changes.list.len() > MAX_LISTED_FILES;
         let mut files = Vec::with_capacity(changes.list.len().min(MAX_LISTED_FILES));
         for change in changes.list.into_iter().take(MAX_LISTED_FILES) {
-            let (file, _) = self.file_diff(change, &soft_deadline)?;
+            let (file, stats) = self.file_diff(change, &soft_deadline, whitespace)?;
+            total.additions += stats.additions;
+            total.deletions += stats.deletions;
             is_truncated |= !budget.take(&file);
             if budget.bytes > MAX_TOTAL_TEXT {
                 soft_deadline.expire();
             }
             files.push(file);
         }
-        Ok((files, is_truncated))
+        Ok((files, total, is_truncated))
     }
 
     /// Returns the tree of a commit's first parent and that of the commit.
@@ -172,7 +187,12 @@ impl Repository {
         Ok((parent.map_or_else(empty_tree, |parent| tree(&parent)), tree(&node)))
     }
 
-    fn file_diff(&self, change: FileChange, soft_deadline: &SoftDeadline) -> Result<(FileDiff, CommitStats)> {
+    fn file_diff(
+        &self,
+        change: FileChange,
+        soft_deadline: &SoftDeadline,
+        whitespace: Whitespace,
+    ) -> Result<(FileDiff, CommitStats)> {
         let (old, new) = match change {
             FileChange::Added(new) => (None, Some(new)),
             FileChange::Removed(old) => (Some(old), None),
@@ -187,7 +207,7 @@ impl Repository {
             version.map_or("/dev/null".into(), |_| patch::quote(prefix, path))
         };
         let labels = (label(old.as_ref(), "a/", &old_path), label(new.as_ref(), "b/", &new_path));
-        let found = self.text_diff(old.as_ref(), new.as_ref(), &labels, soft_deadline)?;
+        let found = self.text_diff(old.as_ref(), new.as_ref(), &labels, soft_deadline, whitespace)?;
         let file = FileDiff {
             renamed: old_path != new_path,
             old_path,
@@ -206,6 +226,7 @@ impl Repository {
         new: Option<&FileVersion>,
         labels: &(String, String),
         soft_deadline: &SoftDeadline,
+        whitespace: Whitespace,
     ) -> Result<TextDiff> {
         if old.map(|version| version.id) == new.map(|version| version.id) {
             return Ok(TextDiff::default());
@@ -232,7 +253,7 @@ impl Repository {
         if max_bytes == BINARY_CHECK_BYTES || lines(old).max(lines(new)) > MAX_TEXT_LINES {
             return Ok(too_large());
         }
-        let patch = patch::compare(old, new);
+        let patch = patch::compare(old, new, whitespace);
         let stats = CommitStats { additions: patch.added, deletions: patch.removed };
         let Some(hunks) = patch.hunks else { return Ok(TextDiff { stats, ..too_large() }) };
         if hunks.is_empty() {

@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub(crate) parents: Vec<ObjectId>,
     pub(crate) seconds: i64,
     /// Greater than that of all its ancestors, if known.
-    generation: u32,
+    pub(crate) generation: u32,
 }
 
 /// A commit-graph, with the stamps of its files.

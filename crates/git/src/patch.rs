@@ -13,6 +13,16 @@ const BINARY_CHECK_BYTES: usize = 8000;
 /// Diffs whose lines have this many bytes or more are too large.
 pub(crate) const MAX_PATCH_BYTES: usize = 102_400;
 
+/// Whether white space makes a difference between two lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whitespace {
+    /// Every change is shown.
+    #[default]
+    Significant,
+    /// Changes of white space alone are not shown.
+    Ignored,
+}
+
 /// The diff of two texts.
 pub(crate) struct Patch {
     /// The hunks; `None` if they are too large.
@@ -27,19 +37,36 @@ pub(crate) fn is_binary(data: &[u8]) -> bool {
 }
 
 /// Compares two texts line by line.
-pub(crate) fn compare(old: &[u8], new: &[u8]) -> Patch {
-    let input = InternedInput::new(old, new);
-    let diff = diff_with_slider_heuristics(Algorithm::Myers, &input);
-    let changes: Vec<ChangedLines> =
-        diff.hunks().map(|hunk| ChangedLines { old: hunk.before, new: hunk.after }).collect();
-    let lines = TextPair {
-        old_len: u32::try_from(input.before.len()).unwrap_or(u32::MAX),
-        old: input.before.iter().map(|token| input.interner[*token]).collect(),
-        new: input.after.iter().map(|token| input.interner[*token]).collect(),
+pub(crate) fn compare(old: &[u8], new: &[u8], whitespace: Whitespace) -> Patch {
+    let changes = match whitespace {
+        Whitespace::Significant => changed_lines(old, new),
+        Whitespace::Ignored => changed_lines(&without_whitespace(old), &without_whitespace(new)),
     };
+    let (old, new) = (lines_of(old), lines_of(new));
+    let lines = TextPair { old_len: u32::try_from(old.len()).unwrap_or(u32::MAX), old, new };
     let added = changes.iter().map(|change| change.new.len()).sum();
     let removed = changes.iter().map(|change| change.old.len()).sum();
     Patch { hunks: lines.hunks(&changes), added, removed }
+}
+
+fn changed_lines(old: &[u8], new: &[u8]) -> Vec<ChangedLines> {
+    let input = InternedInput::new(old, new);
+    let diff = diff_with_slider_heuristics(Algorithm::Myers, &input);
+    diff.hunks().map(|hunk| ChangedLines { old: hunk.before, new: hunk.after }).collect()
+}
+
+fn lines_of(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// Removes white space, but no line. The end of the last line makes no difference.
+fn without_whitespace(text: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(text.len() + 1);
+    kept.extend(text.iter().filter(|byte| **byte == b'\n' || !byte.is_ascii_whitespace()));
+    if !text.is_empty() && !text.ends_with(b"\n") {
+        kept.push(b'\n');
+    }
+    kept
 }
 
 /// Formats a path for the header of a patch: quoted if it contains special characters.
@@ -99,17 +126,18 @@ impl TextPair<'_> {
                 out.extend_from_slice(heading);
             }
             out.push(b'\n');
-            let mut at = old.start;
+            // Unchanged lines are those of the new text, as in git, if white space is ignored.
+            let mut at = new.start;
             for change in group {
-                write(b' ', &self.old, at..change.old.start, &mut out, &mut bytes);
+                write(b' ', &self.new, at..change.new.start, &mut out, &mut bytes);
                 write(b'-', &self.old, change.old.clone(), &mut out, &mut bytes);
                 write(b'+', &self.new, change.new.clone(), &mut out, &mut bytes);
-                at = change.old.end;
+                at = change.new.end;
                 if bytes >= MAX_PATCH_BYTES {
                     return None;
                 }
             }
-            write(b' ', &self.old, at..old.end, &mut out, &mut bytes);
+            write(b' ', &self.new, at..new.end, &mut out, &mut bytes);
             if bytes >= MAX_PATCH_BYTES {
                 return None;
             }

@@ -3,7 +3,7 @@
 use model::{objects::FileDiff, webhook_events::ChangedPaths};
 
 use super::{CommitSpec, Edit, Fixture, HistoryBuilder, file};
-use crate::{FileListBudget, patch};
+use crate::{FileListBudget, Whitespace, patch};
 
 /// The part of a patch about one file.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,6 +98,19 @@ fn a_changed_file_is_shown_with_context() {
     let fixture = two_commits(&[file("a", &before)], &[file("a", &after)]);
     let stats = fixture.open().commit_stats(fixture.id("main")).expect("counted");
     assert_eq!((stats.additions, stats.deletions), (2, 2));
+}
+
+#[test]
+fn changes_of_white_space_alone_can_be_left_out() {
+    let before = format!("fn main() {{\n{}    x();\n}}\nlast", lines(0..20));
+    let after = before.replace("    x();", "\tx( );").replace("line 3\n", "  line 3  \n").replace("line 9\n", "new\n");
+    let fixture = two_commits(&[file("a", &before), file("b", "1 2\n")], &[file("a", &after), file("b", "12\n")]);
+    let (shown, stats, _) =
+        fixture.open().whole_commit_diff(fixture.id("main"), Whitespace::Ignored).expect("compared");
+    let expected = fixture.git(&["diff", "--no-color", "-w", "main~1", "main"]);
+    let expected: Vec<&str> = expected.lines().skip_while(|line| !line.starts_with("--- ")).collect();
+    assert_eq!(shown[0].diff.lines().collect::<Vec<_>>(), expected);
+    assert_eq!((stats.additions, stats.deletions, shown.len(), shown[1].diff.as_str()), (1, 1, 2, ""));
 }
 
 #[test]

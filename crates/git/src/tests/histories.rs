@@ -1,5 +1,7 @@
 //! Random small histories, compared with git.
 
+use std::time::Duration;
+
 use model::{Oid, Page, objects::EntryKind};
 use proptest::prelude::*;
 
@@ -138,6 +140,8 @@ fn check_one(fixture: &Fixture, name: &str, id: Oid, skewed: bool) {
             assert_eq!(shown, expected, "{path:?} {recursive}");
         }
     }
+    check_last_commits(fixture, name, id);
+    check_blame(fixture, name, id);
     if skewed {
         return;
     }
@@ -151,11 +155,60 @@ fn check_one(fixture: &Fixture, name: &str, id: Oid, skewed: bool) {
     }
 }
 
+/// Checks the last commit of each entry of each folder.
+fn check_last_commits(fixture: &Fixture, name: &str, id: Oid) {
+    let repository = fixture.reopen();
+    for folder in ["", "d", "d/e", "z"] {
+        let entries = repository.tree(id, folder, false, Page::whole()).expect("a tree").items;
+        let names: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+        for is_cached in [false, true, true] {
+            let found = repository.last_commits_within(Duration::from_secs(60), id, folder, &names, is_cached);
+            let found = found.expect("walked");
+            assert!(!found.is_unfinished);
+            for entry in &entries {
+                let last = found.by_name.get(&entry.name).map(|commit| commit.id.to_string());
+                let expected = fixture.git(&["log", "-1", "--format=%H", name, "--", &entry.path]);
+                assert_eq!(last, Some(expected), "{} in {name}", entry.path);
+            }
+        }
+    }
+}
+
+/// Checks the blame of each file: commit, line and path as git names them.
+fn check_blame(fixture: &Fixture, name: &str, id: Oid) {
+    let repository = fixture.reopen();
+    for path in PATHS {
+        let blame = repository.blame_within(Duration::from_secs(60), id, path).expect("walked");
+        let expected = fixture.try_git(&["blame", "--line-porcelain", name, "--", path], b"").0;
+        assert_eq!(blame.is_some(), expected.is_some(), "{path} in {name}");
+        let (Some(blame), Some(expected)) = (blame, expected) else { continue };
+        let mut shown = Vec::new();
+        for range in &blame.ranges {
+            let commit = &blame.commits[range.commit.expect("found")];
+            shown.extend((0..range.length).map(|line| {
+                let (original, line) = (range.original_start + line + 1, range.start + line + 1);
+                format!("{} {original} {line} {}", commit.id, range.original_path)
+            }));
+        }
+        let expected = String::from_utf8(expected).expect("UTF-8");
+        let mut lines = Vec::new();
+        for line in expected.lines() {
+            let parts: Vec<&str> = line.split(' ').collect();
+            match parts[..] {
+                [id, original, line, ..] if id.len() == 40 => lines.push(format!("{id} {original} {line}")),
+                ["filename", path] => lines.last_mut().expect("a line").push_str(&format!(" {path}")),
+                _ => {}
+            }
+        }
+        assert_eq!(shown, lines, "{path} in {name}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_random_history_reads_as_git_reads_it(steps in prop::collection::vec(step(), 1..9)) {
+    fn a_random_history_reads_as_git_reads_it(steps in prop::collection::vec(step(), 1..12)) {
         check(&steps, false);
     }
 

@@ -151,6 +151,41 @@ pub struct TreeEntry {
     pub mode: u16,
 }
 
+/// The last commit that changed an entry of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastCommit {
+    /// The id.
+    pub id: Oid,
+    /// The first line of the message.
+    pub title: String,
+    /// When it was committed.
+    pub time: Time,
+}
+
+/// Which commit last changed each line of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blame {
+    /// The lines in their order, without gaps.
+    pub ranges: Vec<BlameRange>,
+    /// The commits that the ranges refer to by their index.
+    pub commits: Vec<Commit>,
+}
+
+/// Consecutive lines that the same commit changed last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlameRange {
+    /// The number of the first line, starting at 0.
+    pub start: usize,
+    /// The number of lines.
+    pub length: usize,
+    /// The index of the commit; `None` if it was not found in the time allowed.
+    pub commit: Option<usize>,
+    /// The number of the first line in that commit, starting at 0.
+    pub original_start: usize,
+    /// The path of the file in that commit.
+    pub original_path: String,
+}
+
 /// The diff of a file between two trees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDiff {
