@@ -3,6 +3,7 @@
 mod archives;
 mod blobs;
 mod chains;
+mod commit_pages;
 mod commits;
 mod contributors;
 mod diffs;

@@ -229,6 +229,34 @@ pub struct Contributor {
     pub commits: usize,
 }
 
+/// How many commits were made when and by whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// The first second of each week with commits, and their number; oldest first.
+    pub weeks: Vec<(i64, usize)>,
+    /// The number of commits.
+    pub commits: usize,
+    /// The authors, those with the most commits first.
+    pub contributors: Vec<ContributorActivity>,
+    /// The number of all authors; only the first are listed.
+    pub contributor_count: usize,
+    /// Whether old commits were left out.
+    pub is_truncated: bool,
+}
+
+/// The commits of an author.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContributorActivity {
+    /// The name in the newest commit.
+    pub name: String,
+    /// The number of commits.
+    pub commits: usize,
+    /// The time of the oldest commit, in seconds since 1970.
+    pub first: i64,
+    /// The time of the newest commit, in seconds since 1970.
+    pub last: i64,
+}
+
 /// The format of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArchiveFormat {
