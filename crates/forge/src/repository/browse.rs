@@ -361,7 +361,7 @@ pub fn tags(
 
 /// Splits the text after `/-/tree/` and the like into a revision and a path. The longest branch or tag that begins the text
 /// is the revision; without one, the first segment is the id of a commit. `None` if there is no such revision.
-fn locate(repository: &Repository, location: &str) -> Result<Option<(Revision, String)>> {
+pub(crate) fn locate(repository: &Repository, location: &str) -> Result<Option<(Revision, String)>> {
     let location = location.trim_matches('/');
     if let Some((revision, path)) = locate_ref(repository.refs(), location) {
         return Ok(Some((revision, path.to_owned())));

@@ -9,13 +9,13 @@ use jiff::{
     tz::Offset,
 };
 use model::{
-    Commit, Oid, ProjectId, RefChange, RefName, Status,
+    Commit, Oid, ProjectId, RefChange, RefName, Status, Violations,
     objects::{CommitStats, FileDiff, Signature},
 };
 
 use crate::{
     BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, blocking,
-    branches::{self, default_branch, require_accepted},
+    branches::{self, conflicts_with_any, default_branch, require_accepted},
     contents::resolve_commit,
     pushes::{self, Push, PushSource, RefRejection},
 };
@@ -200,7 +200,8 @@ pub async fn create(
 ) -> Result<CommitDetail> {
     let request = new.map(|new| {
         let NewCommit { branch, message, author, actions } = new;
-        CommitRequest { branch, message, author, edits: actions.into_iter().map(parse_action).collect() }
+        let edits = actions.into_iter().map(parse_action).collect();
+        CommitRequest { branch, start_branch: None, message, author, edits, expected: None }
     });
     let (project, id) = commit(forge, caller.clone(), project, request, describe_refusal_with_path).await?;
     forge.run_blocking(caller, move |cx| detail(cx, &ProjectRef::Id(project), &id.to_string())).await
@@ -249,16 +250,22 @@ fn parse_action(action: CommitAction) -> std::result::Result<FileEdit, InvalidAc
 /// A commit to create.
 pub(crate) struct CommitRequest {
     pub(crate) branch: String,
+    /// The branch from which the other one is created if it does not exist.
+    pub(crate) start_branch: Option<String>,
     pub(crate) message: String,
     pub(crate) author: Author,
     /// The edits, or why they are invalid.
     pub(crate) edits: std::result::Result<Vec<FileEdit>, InvalidAction>,
+    /// A path and the blob that must be there before the edits.
+    pub(crate) expected: Option<(String, Oid)>,
 }
 
 /// A new commit whose parameters were checked.
 struct CheckedCommit {
     project: ProjectId,
     branch: RefName,
+    /// The commit that the branch points to; `None` if it is created.
+    tip: Option<Oid>,
     parent: Option<Oid>,
     author: Signature,
     committer: Signature,
@@ -276,7 +283,7 @@ pub(crate) async fn commit(
     let request = Arc::new(request);
     let shared_request = Arc::clone(&request);
     let checked = forge.read(caller.clone(), move |tx| check(tx, &project, &shared_request)).await?;
-    let CheckedCommit { project, branch, parent, author, committer } = checked;
+    let CheckedCommit { project, branch, tip, parent, author, committer } = checked;
     let (forge_handle, storage) = (forge.clone(), forge.storage_of(project).await?);
     let (incoming, id) = blocking::spawn(move || {
         let request = request.validate()?;
@@ -288,7 +295,7 @@ pub(crate) async fn commit(
     })
     .await?;
     let short = branch.short().to_owned();
-    let changes = vec![RefChange { name: branch, old: parent, new: Some(id) }];
+    let changes = vec![RefChange { name: branch, old: tip, new: Some(id) }];
     let push = Push { changes, incoming: Some(incoming), atomic: true, options: Vec::new() };
     require_accepted(pushes::push(forge, caller, project, push, PushSource::Api).await?).map_err(
         |error| match error {
@@ -323,21 +330,36 @@ fn check(tx: &mut ReadTx<'_>, project: &ProjectRef, request: &Unvalidated<Commit
     };
     // Opened, so that its folder has the parent of the new commit.
     let repository = tx.repository(&project)?;
-    let refs = repository.map(|repository| Arc::clone(repository.refs())).unwrap_or_default();
+    let refs = repository.as_ref().map(|repository| Arc::clone(repository.refs())).unwrap_or_default();
     let branch = RefName::branch(&request.branch);
     let found = |name: &RefName| refs.find(name).map(|branch| branch.target);
     let is_empty = default_branch(&project, &refs).is_none();
-    match branch.map(|name| (found(&name), name)) {
-        Some((Some(tip), branch)) => {
-            Ok(CheckedCommit { project: project.id, branch, parent: Some(tip), author, committer })
+    let start = request.start_branch.as_deref().and_then(RefName::branch).and_then(|name| found(&name));
+    let (branch, tip, parent) = match branch.map(|name| (found(&name), name)) {
+        Some((Some(tip), branch)) => (branch, Some(tip), Some(tip)),
+        Some((None, branch)) if is_empty && branch.looks_like_oid() => return refused("Branch name is invalid"),
+        Some((None, branch)) if is_empty => (branch, None, None),
+        Some((None, branch)) if start.is_some() => {
+            if branch.looks_like_oid() || conflicts_with_any(&refs.branches, &branch) {
+                return refused("Branch name is invalid");
+            }
+            (branch, None, start)
         }
-        Some((None, branch)) if is_empty && branch.looks_like_oid() => refused("Branch name is invalid"),
-        Some((None, branch)) if is_empty => {
-            Ok(CheckedCommit { project: project.id, branch, parent: None, author, committer })
+        None if is_empty => return refused("Branch name is invalid"),
+        _ => return refused("You can only create or edit files when you are on a branch"),
+    };
+    if let Some((path, blob)) = &request.expected {
+        let current = match (&repository, parent) {
+            (Some(repository), Some(parent)) => repository.entry(parent, path)?.map(|entry| entry.id),
+            _ => None,
+        };
+        if current != Some(*blob) {
+            let mut violations = Violations::new();
+            violations.add("content", "was changed by someone else");
+            return Err(Error::Conflicting(violations));
         }
-        None if is_empty => refused("Branch name is invalid"),
-        _ => refused("You can only create or edit files when you are on a branch"),
     }
+    Ok(CheckedCommit { project: project.id, branch, tip, parent, author, committer })
 }
 
 /// Removes characters that git does not allow in names and addresses; `None` if nothing is left.

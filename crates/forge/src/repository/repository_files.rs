@@ -120,7 +120,8 @@ async fn commit_edit(
     let request = change.map(|change| {
         let FileChange { path, branch, message, author, content } = change;
         let content = content.map(UploadedContent::into_bytes).unwrap_or_default();
-        CommitRequest { branch, message, author, edits: Ok(vec![edit(path, content)]) }
+        let edits = Ok(vec![edit(path, content)]);
+        CommitRequest { branch, start_branch: None, message, author, edits, expected: None }
     });
     commits::commit(forge, caller, project, request, describe_refusal).await?;
     written

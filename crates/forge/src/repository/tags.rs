@@ -217,6 +217,17 @@ pub async fn update_release(
     change_release(forge, caller, project, tag, description, update).await
 }
 
+/// Creates the release of a tag, or updates it.
+pub async fn save_release(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectRef,
+    tag: String,
+    description: Unvalidated<String>,
+) -> Result<Release> {
+    change_release(forge, caller, project, tag, description, upsert_release).await
+}
+
 /// Changes the release of an existing tag. The repository is read before, so that the writer thread does not wait for the disk.
 async fn change_release(
     forge: &Forge,

@@ -1,7 +1,7 @@
 //! Releases of tags.
 
 use diesel::prelude::*;
-use model::{ProjectId, Release, Time};
+use model::{Page, ProjectId, Release, Slice, Time};
 
 use crate::{
     Conn, Result,
@@ -40,6 +40,19 @@ pub fn find_many(db: &mut Conn, project: ProjectId, tags: &[&str]) -> Result<Vec
         found.extend(rows.into_iter().map(Release::from));
     }
     Ok(found)
+}
+
+/// Lists the releases of a project, newest first.
+pub fn list(db: &mut Conn, project: ProjectId, page: Page) -> Result<Slice<Release>> {
+    let of_project = || releases::table.filter(releases::project_id.eq(project.get()));
+    let total = on!(db, conn => of_project().count().get_result(conn))?;
+    let rows: Vec<Row> = on!(db, conn => of_project()
+        .order((releases::created_at.desc(), releases::tag_name.desc()))
+        .limit(page.size)
+        .offset(page.offset())
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(Slice { items: rows.into_iter().map(Release::from).collect(), total, page })
 }
 
 /// Returns the release of a tag.
