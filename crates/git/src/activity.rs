@@ -67,7 +67,7 @@ impl Repository {
                 continue;
             }
             commits += 1;
-            *weeks.entry((node.seconds - FIRST_MONDAY).div_euclid(WEEK)).or_default() += 1;
+            *weeks.entry(node.seconds.saturating_sub(FIRST_MONDAY).div_euclid(WEEK)).or_default() += 1;
             let commit = self.read_bounded(&id, Kind::Commit, &mut buffer)?;
             let commit = commit.ok_or_else(|| Error::corrupt(format!("the commit {id} is missing")))?;
             let author = CommitParts::parse(commit.data).author();
@@ -85,7 +85,10 @@ impl Repository {
         let mut contributors: Vec<ContributorActivity> = contributors.into_values().collect();
         contributors.sort_by(|a, b| b.commits.cmp(&a.commits).then_with(|| a.name.cmp(&b.name)));
         contributors.truncate(MAX_CONTRIBUTORS);
-        let weeks = weeks.into_iter().map(|(week, count)| (week * WEEK + FIRST_MONDAY, count)).collect();
+        let weeks = weeks
+            .into_iter()
+            .map(|(week, count)| (week.saturating_mul(WEEK).saturating_add(FIRST_MONDAY), count))
+            .collect();
         Ok(Activity { weeks, commits, contributors, contributor_count, is_truncated })
     }
 }

@@ -41,6 +41,7 @@ const STYLES: &[&str] = &[
     include_str!("../assets/style/accounts.css"),
     include_str!("../assets/style/admin.css"),
     include_str!("../assets/style/settings.css"),
+    include_str!("../assets/style/repository.css"),
     include_str!("../assets/style/narrow.css"),
 ];
 

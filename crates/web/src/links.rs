@@ -1,9 +1,14 @@
 //! The URLs of pages.
 
+use model::objects::ArchiveFormat;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The page with the sign-in form.
 pub(crate) const SIGN_IN: &str = "/users/sign_in";
+
+/// The formats of archives that pages link to.
+pub(crate) const ARCHIVE_FORMATS: [ArchiveFormat; 3] =
+    [ArchiveFormat::Zip, ArchiveFormat::TarGz, ArchiveFormat::TarBz2];
 
 /// Characters that stay as they are in a path.
 const PATH: &AsciiSet =
@@ -78,6 +83,32 @@ impl ProjectLinks {
         self.at("raw", revision, path)
     }
 
+    pub(crate) fn blame(&self, revision: &str, path: &str) -> String {
+        self.at("blame", revision, path)
+    }
+
+    pub(crate) fn edit(&self, branch: &str, path: &str) -> String {
+        self.at("edit", branch, path)
+    }
+
+    pub(crate) fn delete(&self, branch: &str, path: &str) -> String {
+        self.at("delete", branch, path)
+    }
+
+    /// Returns the URL of the form for a new file in a folder.
+    pub(crate) fn new_file(&self, branch: &str, folder: &str) -> String {
+        self.at("new", branch, folder)
+    }
+
+    /// Returns the URL of the page with the contributors of a revision.
+    pub(crate) fn graphs(&self, revision: &str) -> String {
+        self.at("graphs", revision, "")
+    }
+
+    pub(crate) fn find_file(&self, revision: &str) -> String {
+        self.at("find_file", revision, "")
+    }
+
     pub(crate) fn commits(&self, revision: &str, path: &str) -> String {
         self.at("commits", revision, path)
     }
@@ -100,6 +131,21 @@ impl ProjectLinks {
 
     pub(crate) fn job(&self, id: impl std::fmt::Display) -> String {
         format!("{}/-/jobs/{id}", self.home)
+    }
+
+    /// Returns the archives of a revision: the names of the formats, and the URLs.
+    pub(crate) fn archives(&self, project: &str, revision: &str) -> Vec<(&'static str, String)> {
+        let archive = |format: ArchiveFormat| {
+            let extension = format.extension();
+            let name = format!("{project}-{}.{extension}", revision.replace('/', "-"));
+            (extension, self.at("archive", revision, &name))
+        };
+        ARCHIVE_FORMATS.into_iter().map(archive).collect()
+    }
+
+    /// Returns the URL of the release of a tag.
+    pub(crate) fn release(&self, tag: &str) -> String {
+        format!("{}/-/tags/{}/release", self.home, encode_path(tag))
     }
 
     fn at(&self, word: &str, revision: &str, path: &str) -> String {

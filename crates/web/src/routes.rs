@@ -55,6 +55,7 @@ const PARTS: &[&[Route]] = &[
     ci::ROUTES,
     webhooks::ROUTES,
     projects::ROUTES,
+    repository::EDIT_ROUTES,
 ];
 
 /// Returns all routes.
@@ -63,10 +64,11 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
 }
 
 /// Words after the path of a project that led to its pages before `/-/` was introduced.
-const OLD_WORDS: [&str; 14] = [
+const OLD_WORDS: [&str; 15] = [
     "tree",
     "blob",
     "raw",
+    "blame",
     "commits",
     "commit",
     "branches",

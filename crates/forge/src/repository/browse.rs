@@ -2,9 +2,9 @@
 //!
 //! A URL has the revision and the path in one text, and both may contain slashes; see `locate`.
 
-use git::{CommitListBudget, LogQuery, Refs, Repository};
+use git::{CommitListBudget, ContainingRefs, LogQuery, Refs, Repository, Whitespace};
 use model::{
-    Commit, Oid, Page, Project, RefName, Slice,
+    Commit, CommitNote, Oid, Page, Project, RefName, Slice,
     objects::{CommitStats, Comparison, EntryKind, FileDiff, TreeEntry},
 };
 
@@ -19,6 +19,8 @@ use crate::{
 const MAX_REVISION_SEGMENTS: usize = 32;
 /// The maximum number of skipped commits for a page of the history on a thread for short reads.
 const MAX_INLINE_SKIP: usize = 1000;
+/// The maximum number of branches, and of tags, that a page lists for a commit.
+const MAX_CONTAINING_REFS: usize = 20;
 /// The names of files that describe a folder, in order of preference.
 const README_NAMES: [&str; 6] = ["README.md", "README.markdown", "README", "README.txt", "README.rst", "README.adoc"];
 /// The maximum size of a file that is shown below a folder, in bytes.
@@ -141,8 +143,18 @@ pub struct CommitPage {
     pub commit: Commit,
     /// The numbers of added and removed lines.
     pub stats: CommitStats,
-    /// The differences, truncated to one page.
+    /// The differences of all files.
     pub diffs: Vec<FileDiff>,
+    /// Whether files or differences are missing because there are too many.
+    pub is_truncated: bool,
+    /// The first branches that contain the commit.
+    pub branches: Vec<String>,
+    /// The first tags that contain the commit.
+    pub tags: Vec<String>,
+    /// Whether there may be more branches or tags.
+    pub has_more_refs: bool,
+    /// The comments, oldest first.
+    pub notes: Slice<CommitNote>,
 }
 
 /// A comparison of two revisions.
@@ -153,6 +165,8 @@ pub struct ComparePage {
     pub to: String,
     /// The result; `None` if one of the revisions does not exist.
     pub comparison: Option<Comparison>,
+    /// The common ancestor that the newer revision is compared with.
+    pub base: Option<Oid>,
     /// The names of the branches and tags to choose from; the first of them if there are many.
     pub names: Vec<String>,
 }
@@ -302,14 +316,45 @@ fn read_history(opened: OpenHistory, page: &Unvalidated<Page>) -> Result<InProje
 }
 
 /// Returns a commit with its differences, by its id, a branch or a tag.
-pub fn commit(cx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str) -> Result<InProject<CommitPage>> {
+pub fn commit(
+    cx: &mut BlockingContext<'_>,
+    project: &ProjectRef,
+    name: &str,
+    ignores_whitespace: bool,
+    notes: &Unvalidated<Page>,
+) -> Result<InProject<CommitPage>> {
     let (project, repository) = cx.open_code(project)?;
     let missing = || Error::NotFound(None);
     let repository = repository.ok_or_else(missing)?;
     let id = repository.resolve(name)?.ok_or_else(missing)?;
     let commit = repository.commit(id)?.ok_or_else(missing)?;
-    let value = CommitPage { commit, stats: repository.commit_stats(id)?, diffs: repository.commit_diff(id)? };
+    let (diffs, stats, is_truncated) = repository.whole_commit_diff(id, whitespace(ignores_whitespace))?;
+    let ContainingRefs { branches, tags, is_complete } = repository.refs_containing(id, MAX_CONTAINING_REFS)?;
+    // Visitors who are not signed in see comments, too; the use case of the API requires a user.
+    let page = *notes.validate()?;
+    let notes = cx.read(|tx| {
+        let project = tx.project(&ProjectRef::Id(project.id), ProjectAbility::DownloadCode)?;
+        Ok(store::commit_notes::list(tx.db(), project.id, id, page)?)
+    })?;
+    let has_more_refs = !is_complete;
+    let value = CommitPage { commit, stats, diffs, is_truncated, branches, tags, has_more_refs, notes };
     Ok(InProject { project, value })
+}
+
+/// Returns a commit as a file for `git apply`, or for `git am` if it is to have the message; fails if it is too large.
+pub fn patch(cx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str, has_message: bool) -> Result<String> {
+    let (_, repository) = cx.open_code(project)?;
+    let missing = || Error::NotFound(None);
+    let repository = repository.ok_or_else(missing)?;
+    let id = repository.resolve(name)?.ok_or_else(missing)?;
+    let text = if has_message {
+        repository.patch_file(&repository.commit(id)?.ok_or_else(missing)?)?
+    } else {
+        repository.diff_file(id)?
+    };
+    text.ok_or_else(|| {
+        Error::Refused("The differences are too large for a patch. Clone the repository instead.".into())
+    })
 }
 
 /// Compares two revisions. Without them, returns only the names to choose from.
@@ -317,6 +362,7 @@ pub fn compare(
     cx: &mut BlockingContext<'_>,
     project: &ProjectRef,
     range: Option<&(String, String)>,
+    ignores_whitespace: bool,
     max_names: usize,
 ) -> Result<InProject<ComparePage>> {
     let (project, repository) = cx.open_code(project)?;
@@ -327,10 +373,15 @@ pub fn compare(
     let default = default_branch(&project, refs).map(|branch| branch.name.short().to_owned()).unwrap_or_default();
     let (from, to) = range.cloned().unwrap_or_else(|| (default.clone(), default));
     let comparison = match (range, repository.resolve(from.trim())?, repository.resolve(to.trim())?) {
-        (Some(_), Some(from), Some(to)) => Some(repository.compare(from, to)?),
+        (Some(_), Some(from), Some(to)) => Some(repository.compare_with(from, to, whitespace(ignores_whitespace))?),
         _ => None,
     };
-    Ok(InProject { project, value: ComparePage { from, to, comparison, names } })
+    let (comparison, base) = comparison.map_or((None, None), |(comparison, base)| (Some(comparison), base));
+    Ok(InProject { project, value: ComparePage { from, to, comparison, base, names } })
+}
+
+fn whitespace(ignores_whitespace: bool) -> Whitespace {
+    if ignores_whitespace { Whitespace::Ignored } else { Whitespace::Significant }
 }
 
 /// Lists the branches by name.

@@ -5,7 +5,7 @@ use axum::body::Body;
 use forge::{
     Ability, Error, ProjectAbility,
     browse::{self, HomeCode, ProjectHome},
-    explore, pipeline_pages, projects,
+    explore, history_pages, pipeline_pages, projects,
 };
 use model::{
     Project,
@@ -66,7 +66,7 @@ async fn project_home(cx: &PageCx) -> Result<HomeTemplate, Error> {
     let (project, query) = (cx.project(), cx.query());
     let page = paging::requested(&query, ENTRIES_PER_PAGE);
     let uri = cx.uri.clone();
-    let (viewer, (home, folder)) = cx
+    let (viewer, (home, mut folder)) = cx
         .run_blocking(move |cx| {
             let (mut home, pipeline) = cx.read(|tx| {
                 let home = browse::home(tx, &project, &page)?;
@@ -80,7 +80,8 @@ async fn project_home(cx: &PageCx) -> Result<HomeTemplate, Error> {
                 HomeCode::Root(folder) => {
                     let links = ProjectLinks::new(&home.project.full_path());
                     let pipeline = pipeline.map(|(id, status)| (links.pipeline(id), status.into()));
-                    Some(FolderView { pipeline, ..FolderView::new(&home.project, *folder, &uri) })
+                    let history = history_pages::last_commits(cx, home.project.id, &folder)?;
+                    Some(FolderView { pipeline, ..FolderView::new(&home.project, *folder, history, &uri) })
                 }
                 code => {
                     home.code = code;
@@ -90,7 +91,13 @@ async fn project_home(cx: &PageCx) -> Result<HomeTemplate, Error> {
             Ok((home, folder))
         })
         .await?;
+    if let Some(unfinished) = folder.as_ref().and_then(|folder| folder.unfinished.clone()) {
+        history_pages::complete_later(cx.forge(), cx.caller(), unfinished);
+    }
     let ProjectHome { project, can_push, is_starred, code } = home;
+    if let Some(folder) = &mut folder {
+        folder.offer_new_file(&project, &viewer);
+    }
     Ok(HomeTemplate {
         head: ProjectHead::new(&project, Tab::Code, &viewer),
         can_star: viewer.user().is_some() && viewer.can_in(&project, ProjectAbility::StarProject),

@@ -1,20 +1,36 @@
-//! A commit with its differences.
+//! A commit with its differences and comments.
 
 use askama::Template;
+use axum::{
+    body::Body,
+    http::{HeaderValue, Method, StatusCode, header},
+    response::IntoResponse as _,
+};
 use forge::{
+    Error, ProjectAbility, Unvalidated,
     browse::{self, CommitPage, InProject},
+    commit_notes::{self, CommitNoteInput},
     pipeline_pages,
 };
-use model::{Commit, PipelineId};
+use model::{Commit, CommitNote, Page, PipelineId, Time};
 
+use super::raw;
 use crate::{
     ci::status::StatusView,
     context::PageCx,
     error::PageResult,
     layout::{Layout, ProjectHead, Tab},
+    links::{self, ProjectLinks},
+    paging::{self, Pager},
     response,
-    text::{self, diff::Diff},
+    text::{
+        self, Markup,
+        diff::Diff,
+        markdown::{self, Source},
+    },
 };
+
+const NOTES_PER_PAGE: i64 = 100;
 
 #[derive(Template)]
 #[template(path = "repository/commit.html")]
@@ -26,39 +42,139 @@ struct CommitTemplate {
     body: String,
     additions: usize,
     deletions: usize,
-    /// Whether files are missing because there are too many.
+    /// Whether files or lines are missing because there are too many.
     is_truncated: bool,
+    ignores_whitespace: bool,
+    branches: Vec<String>,
+    tags: Vec<String>,
+    has_more_refs: bool,
     diff: Diff,
     /// The revision of links to files.
     revision: String,
     /// The newest pipeline of the commit, if the visitor may see it.
     pipeline: Option<(PipelineId, StatusView)>,
+    notes: Vec<NoteView>,
+    pager: Pager,
+    can_comment: bool,
+    typed_note: String,
+    error: Option<String>,
 }
 
+struct NoteView {
+    id: i64,
+    author: Option<(String, String)>,
+    created_at: Time,
+    /// The line that is commented, such as `src/main.rs:7`.
+    line: Option<String>,
+    html: Markup,
+}
+
+impl NoteView {
+    fn new(note: &CommitNote, source: &Source) -> Self {
+        Self {
+            id: note.id.get(),
+            author: note.author.as_ref().map(|author| (author.name.clone(), links::page(&author.username))),
+            created_at: note.created_at,
+            line: note.line.as_ref().map(|line| format!("{}:{}", line.path, line.number)),
+            html: markdown::render(&note.body, source),
+        }
+    }
+}
+
+/// Shows a commit, or sends it as a file if its id ends with `.diff` or `.patch`.
 pub(crate) async fn show(cx: PageCx) -> PageResult {
-    let (project, name) = (cx.project(), cx.params.location.clone());
-    let (viewer, (project, commit, stats, diff, pipeline)) = cx
+    let is_id = |name: &str| name.len() >= 7 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    for (extension, has_message) in [(".diff", false), (".patch", true)] {
+        if let Some(id) = cx.params.location.strip_suffix(extension).filter(|id| is_id(id)) {
+            let id = id.to_owned();
+            return download(cx, id, has_message).await;
+        }
+    }
+    render(&cx, String::new(), None).await
+}
+
+/// Adds a comment to a commit.
+pub(crate) async fn comment(cx: PageCx, body: Body) -> PageResult {
+    let fields = cx.form(body).await?;
+    let note = fields.get("note").replace("\r\n", "\n");
+    let input = Unvalidated::valid(CommitNoteInput { body: note.clone(), line: None });
+    let revision = cx.params.location.clone();
+    match commit_notes::create(cx.forge(), cx.caller(), cx.project(), revision, input).await {
+        Ok(created) => {
+            let url = ProjectLinks::new(&cx.params.subject).commit(&cx.params.location);
+            Ok(response::redirect(&format!("{url}#note_{}", created.id)))
+        }
+        Err(Error::Invalid(violations)) => {
+            let error = violations.full_messages().join(". ");
+            render(&cx, note, Some(error)).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn download(cx: PageCx, id: String, has_message: bool) -> PageResult {
+    let project = cx.project();
+    let name = format!("{id}.{}", if has_message { "patch" } else { "diff" });
+    let (_, text) = cx.run_blocking(move |cx| browse::patch(cx, &project, &id, has_message)).await?;
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache")),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox")),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::CONTENT_DISPOSITION, raw::attachment(&name)),
+    ];
+    Ok((headers, text).into_response())
+}
+
+async fn render(cx: &PageCx, typed_note: String, error: Option<String>) -> PageResult {
+    let (project, name, query) = (cx.project(), cx.params.location.clone(), cx.query());
+    let ignores_whitespace = query.get("w") == "1";
+    let page = if cx.method == Method::POST {
+        Unvalidated::valid(Page { number: 1, size: NOTES_PER_PAGE })
+    } else {
+        paging::requested(&query, NOTES_PER_PAGE)
+    };
+    let uri = cx.uri.clone();
+    let (viewer, (project, page, diff, notes, pager, pipeline)) = cx
         .run_blocking(move |cx| {
-            let InProject { project, value } = browse::commit(cx, &project, &name)?;
-            let CommitPage { commit, stats, diffs } = value;
-            let pipeline = cx.read(|tx| pipeline_pages::newest_of_commit(tx, &project, commit.id))?;
-            Ok((project, commit, stats, Diff::new(diffs), pipeline))
+            let InProject { project, value } = browse::commit(cx, &project, &name, ignores_whitespace, &page)?;
+            let mut page = value;
+            let links = ProjectLinks::new(&project.full_path());
+            let parent = page.commit.parents.first().map(ToString::to_string);
+            let diff = Diff::new(std::mem::take(&mut page.diffs));
+            let diff = diff.with_images(&links, parent.as_deref(), &page.commit.id.to_string());
+            let source = Source::Project(links);
+            let notes: Vec<NoteView> = page.notes.items.iter().map(|note| NoteView::new(note, &source)).collect();
+            let pager = Pager::of(&uri, &query, &page.notes);
+            let pipeline = cx.read(|tx| pipeline_pages::newest_of_commit(tx, &project, page.commit.id))?;
+            Ok((project, page, diff, notes, pager, pipeline))
         })
         .await?;
+    let CommitPage { commit, stats, is_truncated, branches, tags, has_more_refs, .. } = page;
     let message = commit.message.trim_start();
     let body = message.split_once('\n').map_or("", |(_, body)| body).trim().to_owned();
     let title = format!("{} · {} · {}", commit.title(), commit.short_id(), project.full_path());
-    response::page(&CommitTemplate {
+    let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    let template = CommitTemplate {
         head: ProjectHead::new(&project, Tab::Commits, &viewer),
-        layout: Layout::new(&cx, viewer, title),
+        can_comment: viewer.can_in(&project, ProjectAbility::CommentOnCommits) && viewer.user().is_some(),
+        layout: Layout::new(cx, viewer, title),
         body,
         additions: stats.additions,
         deletions: stats.deletions,
-        is_truncated: diff.additions + diff.deletions < stats.additions + stats.deletions
-            && diff.files.iter().all(|file| file.omitted.is_none()),
+        is_truncated,
+        ignores_whitespace,
+        branches,
+        tags,
+        has_more_refs,
         revision: commit.id.to_string(),
         pipeline: pipeline.map(|(id, status)| (id, status.into())),
         commit,
         diff,
-    })
+        notes,
+        pager,
+        typed_note,
+        error,
+    };
+    response::page_with_status(status, &template)
 }

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use forge::browse::{self, History, HomeCode, InProject};
-use model::{Commit, Page};
+use model::{Commit, Page, Time};
 
 use super::folder::{Breadcrumb, breadcrumbs};
 use crate::{
@@ -24,8 +24,28 @@ struct CommitsTemplate {
     revision: String,
     path: String,
     breadcrumbs: Vec<Breadcrumb>,
-    commits: Vec<Commit>,
+    days: Vec<Day>,
     pager: Pager,
+}
+
+/// The commits of a day, in UTC.
+struct Day {
+    date: String,
+    commits: Vec<Commit>,
+}
+
+/// Groups consecutive commits by the day on which they were committed.
+fn by_day(commits: Vec<Commit>) -> Vec<Day> {
+    let mut days: Vec<Day> = Vec::new();
+    for commit in commits {
+        let time = Time::from_second(commit.committer.seconds).unwrap_or(Time::UNIX_EPOCH);
+        let date = time.strftime("%-d %B %Y").to_string();
+        match days.last_mut() {
+            Some(day) if day.date == date => day.commits.push(commit),
+            _ => days.push(Day { date, commits: vec![commit] }),
+        }
+    }
+    days
 }
 
 /// Leads to the history of the default branch.
@@ -57,6 +77,6 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         pager: Pager::new(&cx.uri, &query, page, has_more, String::new()),
         revision: revision.name,
         path,
-        commits,
+        days: by_day(commits),
     })
 }

@@ -38,6 +38,7 @@ struct ComparisonView {
     commit_count: usize,
     is_truncated: bool,
     diff: Diff,
+    ignores_whitespace: bool,
     /// The revision of links to files.
     revision: String,
 }
@@ -63,17 +64,22 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
 
 async fn render(cx: PageCx, range: Option<(String, String)>) -> PageResult {
     let (project, is_requested) = (cx.project(), range.is_some());
+    let ignores_whitespace = cx.query().get("w") == "1";
     let (viewer, (project, from, to, names, result)) = cx
         .run_blocking(move |cx| {
-            let InProject { project, value } = browse::compare(cx, &project, range.as_ref(), MAX_NAMES)?;
-            let ComparePage { from, to, comparison, names } = value;
+            let InProject { project, value } =
+                browse::compare(cx, &project, range.as_ref(), ignores_whitespace, MAX_NAMES)?;
+            let ComparePage { from, to, comparison, base, names } = value;
+            let links = ProjectLinks::new(&project.full_path());
+            let base = base.map(|base| base.to_string());
             let revision = to.clone();
             let result = comparison.map(|comparison| ComparisonView {
                 is_same: comparison.same,
                 commit_count: comparison.commits.len(),
                 commits: comparison.commits.into_iter().rev().take(MAX_COMMITS).collect(),
                 is_truncated: comparison.is_truncated,
-                diff: Diff::new(comparison.diffs),
+                diff: Diff::new(comparison.diffs).with_images(&links, base.as_deref(), &revision),
+                ignores_whitespace,
                 revision,
             });
             Ok((project, from, to, names, result))

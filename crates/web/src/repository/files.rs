@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use askama::Template;
 use forge::{
-    Caller,
-    browse::{self, File, FolderOrFile, InProject, Revision},
+    Caller, ProjectAbility,
+    browse::{self, File, FolderOrFile, InProject, Revision, RevisionKind},
+    history_pages,
 };
 use model::{Oid, Project, objects::EntryKind};
 
@@ -17,14 +18,11 @@ use crate::{
     links::ProjectLinks,
     paging, response,
     text::{
-        self, Markup,
+        self, Markup, csv, diff,
         highlight::{HighlightCache, Lines, MAX_BYTES, MAX_LINES},
         markdown::{self, Source, SourceFile},
     },
 };
-
-/// Extensions of images that browsers show, with a page that contains nothing else.
-const IMAGE_EXTENSIONS: [&str; 7] = ["png", "jpg", "jpeg", "gif", "webp", "avif", "ico"];
 
 #[derive(Template)]
 #[template(path = "repository/tree.html")]
@@ -45,11 +43,14 @@ struct BlobTemplate {
 struct FileView {
     revision: Revision,
     name: String,
+    path: String,
     breadcrumbs: Vec<Breadcrumb>,
     size: String,
     note: Option<&'static str>,
     raw_url: String,
     history_url: String,
+    blame_url: Option<String>,
+    edit_url: Option<String>,
     /// The other way to show a Markdown file: the source, or the rendered text.
     other_view: Option<(&'static str, String)>,
     content: FileContent,
@@ -61,6 +62,7 @@ enum FileContent {
     Lines(Arc<Lines>),
     Rendered(Markup),
     Image,
+    Table(csv::Table),
     /// Why the content is not shown.
     Omitted(&'static str),
 }
@@ -103,7 +105,10 @@ async fn show(cx: PageCx, requested: EntryKind) -> PageResult {
                 FolderOrFile::File(file) if requested == EntryKind::Tree => {
                     View::Moved(links.blob(&file.revision.name, &file.entry.path))
                 }
-                FolderOrFile::Folder(folder) => View::Folder(Box::new(FolderView::new(&project, *folder, &uri))),
+                FolderOrFile::Folder(folder) => {
+                    let history = history_pages::last_commits(cx, project.id, &folder)?;
+                    View::Folder(Box::new(FolderView::new(&project, *folder, history, &uri)))
+                }
                 FolderOrFile::File(file) => {
                     View::File(Box::new(FileView::new(&project, *file, is_plain, &pages.0.highlight_cache)))
                 }
@@ -114,12 +119,20 @@ async fn show(cx: PageCx, requested: EntryKind) -> PageResult {
     let head = ProjectHead::new(&project, Tab::Code, &viewer);
     match view {
         View::Moved(url) => Ok(response::redirect(&url)),
-        View::Folder(folder) => {
+        View::Folder(mut folder) => {
+            folder.offer_new_file(&project, &viewer);
+            if let Some(unfinished) = folder.unfinished.clone() {
+                history_pages::complete_later(cx.forge(), cx.caller(), unfinished);
+            }
             let path = folder.breadcrumbs.iter().skip(1).map(|part| part.name.as_str()).collect::<Vec<_>>().join("/");
             let title = title(&path, &folder.revision, &project);
             response::page(&TreeTemplate { layout: Layout::new(&cx, viewer, title), head, folder: *folder })
         }
-        View::File(file) => {
+        View::File(mut file) => {
+            let is_editable = file.revision.kind == RevisionKind::Branch && file.note != Some("symbolic link");
+            if is_editable && viewer.can_in(&project, ProjectAbility::PushCode) {
+                file.edit_url = Some(head.links.edit(&file.revision.name, &file.path));
+            }
             let title = title(&file.name, &file.revision, &project);
             if let Some((id, text)) = file.unfinished.clone() {
                 highlight_later(&cx, id, file.name.clone(), text);
@@ -160,9 +173,13 @@ impl FileView {
             _ => None,
         };
         let blob_url = links.blob(&revision, &path);
+        let extension = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
         let other_view = match content {
-            FileContent::Rendered(_) => Some(("Source", format!("{blob_url}?plain=1"))),
+            FileContent::Rendered(_) | FileContent::Table(_) => Some(("Source", format!("{blob_url}?plain=1"))),
+            FileContent::Image if extension == "svg" => Some(("Source", format!("{blob_url}?plain=1"))),
             FileContent::Lines(_) if markdown::is_markdown(&path) => Some(("Rendered", blob_url)),
+            FileContent::Lines(_) if extension == "svg" => Some(("Image", blob_url)),
+            FileContent::Lines(_) if is_plain && is_table(&extension) => Some(("Table", blob_url)),
             _ => None,
         };
         let note = match file.entry.mode {
@@ -172,11 +189,15 @@ impl FileView {
         };
         Self {
             name: file.entry.name.clone(),
+            path: path.clone(),
             breadcrumbs: folder::breadcrumbs(&links, &project.path, &revision, &path),
             size: human_size(file.size),
             note,
             raw_url: links.raw(&revision, &path),
             history_url: links.commits(&revision, &path),
+            blame_url: matches!(content, FileContent::Lines(_) | FileContent::Rendered(_) | FileContent::Table(_))
+                .then(|| links.blame(&revision, &path)),
+            edit_url: None,
             other_view,
             unfinished: unfinished.map(|text| (file.entry.id, text)),
             content,
@@ -189,7 +210,8 @@ impl FileContent {
     fn new(links: &ProjectLinks, file: &File, is_plain: bool, cache: &HighlightCache) -> Self {
         let path = &file.entry.path;
         let extension = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
-        if IMAGE_EXTENSIONS.contains(&extension.as_str()) {
+        // The source of a drawing is text.
+        if diff::is_image(path) && !(extension == "svg" && is_plain) {
             return Self::Image;
         }
         let too_large = Self::Omitted("This file is too large to be shown here.");
@@ -206,8 +228,19 @@ impl FileContent {
             let source = SourceFile { links: links.clone(), revision, path: path.clone() };
             return Self::Rendered(markdown::render(&text, &Source::File(source)));
         }
+        if is_table(&extension)
+            && !is_plain
+            && let Some(table) = csv::Table::parse(&text, if extension == "tsv" { '\t' } else { ',' })
+        {
+            return Self::Table(table);
+        }
         Self::Lines(cache.highlight(file.entry.id, path, &text))
     }
+}
+
+/// Returns whether files with this extension are shown as a table.
+fn is_table(extension: &str) -> bool {
+    matches!(extension, "csv" | "tsv")
 }
 
 /// Formats a size in the unit that leaves at most four digits.

@@ -1,14 +1,21 @@
 //! A folder as the home page of a project and the tree pages show it.
 
+use std::sync::Arc;
+
 use axum::http::Uri;
-use forge::browse::{Folder, RefCounts, Revision, TextFile};
+use forge::{
+    ProjectAbility,
+    browse::{Folder, RefCounts, Revision, RevisionKind, TextFile},
+    history_pages::{FolderHistory, UnfinishedFolder},
+};
 use model::{
     Commit, Project,
-    objects::{EntryKind, TreeEntry},
+    objects::{EntryKind, LastCommit, TreeEntry},
 };
 
 use crate::{
     ci::status::StatusView,
+    context::Viewer,
     forms::Fields,
     links::ProjectLinks,
     paging::Pager,
@@ -36,6 +43,11 @@ pub(crate) struct FolderView {
     pub(crate) ref_counts: RefCounts,
     /// The URL and the status of the newest pipeline of the commit, if it is shown.
     pub(crate) pipeline: Option<(String, StatusView)>,
+    /// What remains to be found of the last commits of the entries.
+    pub(crate) unfinished: Option<UnfinishedFolder>,
+    /// The form for a new file in this folder.
+    pub(crate) new_file_url: Option<String>,
+    pub(crate) path: String,
 }
 
 /// A part of the path of a folder or a file.
@@ -51,6 +63,8 @@ pub(crate) struct EntryView {
     /// `None` for a submodule.
     pub(crate) url: Option<String>,
     pub(crate) kind: &'static str,
+    /// The last commit that changed the entry, if it is known.
+    pub(crate) last_commit: Option<Arc<LastCommit>>,
 }
 
 /// A rendered README.
@@ -62,16 +76,20 @@ pub(crate) struct ReadmeView {
 
 impl FolderView {
     /// Creates the view and renders the README.
-    pub(crate) fn new(project: &Project, folder: Folder, uri: &Uri) -> Self {
+    pub(crate) fn new(project: &Project, folder: Folder, mut history: FolderHistory, uri: &Uri) -> Self {
         let Folder { revision, path, entries, commit, readme, ref_counts } = folder;
         let links = ProjectLinks::new(&project.full_path());
         let query = Fields::parse(uri.query().unwrap_or_default());
         let pager = Pager::of(uri, &query, &entries);
+        let entry = |entry: TreeEntry| {
+            let last_commit = history.by_name.remove(&entry.name);
+            EntryView::new(&links, &revision.name, entry, last_commit)
+        };
         let parent = (!path.is_empty()).then(|| path.rsplit_once('/').map_or("", |(parent, _)| parent));
         Self {
             breadcrumbs: breadcrumbs(&links, &project.path, &revision.name, &path),
             parent_url: parent.map(|parent| links.tree(&revision.name, parent)),
-            entries: entries.items.into_iter().map(|entry| EntryView::new(&links, &revision.name, entry)).collect(),
+            entries: entries.items.into_iter().map(entry).collect(),
             pager,
             commit_url: links.commit(&commit.id.to_string()),
             history_url: links.commits(&revision.name, &path),
@@ -79,20 +97,31 @@ impl FolderView {
             readme: readme.and_then(|file| ReadmeView::new(&links, &revision.name, file)),
             ref_counts,
             pipeline: None,
+            unfinished: history.unfinished,
+            new_file_url: None,
             revision,
+            path,
+        }
+    }
+
+    /// Adds the link to the form for a new file, if the visitor may use it.
+    pub(crate) fn offer_new_file(&mut self, project: &Project, viewer: &Viewer) {
+        if self.revision.kind == RevisionKind::Branch && viewer.can_in(project, ProjectAbility::PushCode) {
+            let links = ProjectLinks::new(&project.full_path());
+            self.new_file_url = Some(links.new_file(&self.revision.name, &self.path));
         }
     }
 }
 
 impl EntryView {
-    fn new(links: &ProjectLinks, revision: &str, entry: TreeEntry) -> Self {
+    fn new(links: &ProjectLinks, revision: &str, entry: TreeEntry, last_commit: Option<Arc<LastCommit>>) -> Self {
         let (kind, url) = match entry.kind {
             EntryKind::Tree => ("folder", Some(links.tree(revision, &entry.path))),
             EntryKind::Blob if entry.mode == SYMBOLIC_LINK => ("link", Some(links.blob(revision, &entry.path))),
             EntryKind::Blob => ("file", Some(links.blob(revision, &entry.path))),
             EntryKind::Submodule => ("submodule", None),
         };
-        Self { name: entry.name, url, kind }
+        Self { name: entry.name, url, kind, last_commit }
     }
 }
 

@@ -17,6 +17,8 @@ use crate::{context::PageCx, error::PageResult, text};
 const EXTENDED_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'-').remove(b'+');
 /// The type of files that a browser only saves.
 pub(crate) const DOWNLOAD: &str = "application/octet-stream";
+/// The type of SVG.
+const DRAWING: &str = "image/svg+xml";
 
 pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (project, location) = (cx.project(), cx.params.location.clone());
@@ -59,16 +61,27 @@ pub(crate) fn add_file_headers(headers: &mut HeaderMap, content_type: &'static s
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     // Revalidated each time, because the permission to read it may have ended.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
+    let policy = if content_type == DRAWING {
+        // Drawings contain their styles.
+        "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+    } else {
+        "default-src 'none'; sandbox"
+    };
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if content_type == DOWNLOAD {
-        let disposition = format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(name, EXTENDED_VALUE));
-        let disposition = HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment"));
-        headers.insert(header::CONTENT_DISPOSITION, disposition);
+        headers.insert(header::CONTENT_DISPOSITION, attachment(name));
     }
 }
 
-/// Returns the type of an image that contains nothing but pixels; SVG can contain scripts and is text.
+/// Returns the header that makes browsers download a file under a name.
+pub(crate) fn attachment(name: &str) -> HeaderValue {
+    let disposition = format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(name, EXTENDED_VALUE));
+    HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment"))
+}
+
+/// Returns the type of an image. SVG can contain scripts, which browsers do not run in images, nor in the sandbox if the file
+/// is opened by itself.
 fn image_type(name: &str) -> Option<&'static str> {
     match name.rsplit('.').next()?.to_ascii_lowercase().as_str() {
         "png" => Some("image/png"),
@@ -77,6 +90,7 @@ fn image_type(name: &str) -> Option<&'static str> {
         "webp" => Some("image/webp"),
         "avif" => Some("image/avif"),
         "ico" => Some("image/x-icon"),
+        "svg" => Some(DRAWING),
         _ => None,
     }
 }

@@ -1,8 +1,9 @@
-//! Differences as rows of a table, with the changed part of changed lines marked.
+//! Differences as rows of a table, with the changed words of changed lines marked.
 
 use model::objects::FileDiff;
 
-use super::{Markup, plain::escape_into};
+use super::{Markup, words};
+use crate::links::ProjectLinks;
 
 /// The maximum number of files whose differences are shown.
 const MAX_FILES: usize = 300;
@@ -32,6 +33,13 @@ pub(crate) struct DiffFile {
     pub(crate) deletions: usize,
     /// Why no lines are shown.
     pub(crate) omitted: Option<&'static str>,
+    /// The modes before and after the change, if they differ.
+    pub(crate) modes: Option<(String, String)>,
+    /// Whether lines were compared, so that the numbers say something.
+    pub(crate) is_counted: bool,
+    /// The URLs of the image before and after the change.
+    pub(crate) old_image: Option<String>,
+    pub(crate) new_image: Option<String>,
 }
 
 impl DiffFile {
@@ -50,6 +58,13 @@ pub(crate) struct Row {
     pub(crate) html: Markup,
 }
 
+/// Returns whether a file is an image that browsers show, by its name.
+pub(crate) fn is_image(path: &str) -> bool {
+    const EXTENSIONS: [&str; 8] = ["png", "jpg", "jpeg", "gif", "webp", "avif", "ico", "svg"];
+    let extension = path.rsplit('.').next().unwrap_or_default();
+    EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
 /// Limits the size of all files on a page together.
 #[derive(Default)]
 struct Budget {
@@ -58,6 +73,22 @@ struct Budget {
 }
 
 impl Diff {
+    /// Adds the URLs of changed images, whose old and new versions are in these revisions.
+    pub(crate) fn with_images(mut self, links: &ProjectLinks, old_revision: Option<&str>, new_revision: &str) -> Self {
+        for file in &mut self.files {
+            if !is_image(&file.new_path) || file.change == "renamed" || file.change == "mode changed" {
+                continue;
+            }
+            let old = old_revision.filter(|_| file.change != "added");
+            file.old_image = old.map(|revision| links.raw(revision, &file.old_path));
+            file.new_image = file.exists.then(|| links.raw(new_revision, &file.new_path));
+            if file.rows.is_empty() {
+                file.omitted = None;
+            }
+        }
+        self
+    }
+
     pub(crate) fn new(files: Vec<FileDiff>) -> Self {
         let mut budget = Budget::default();
         let mut diff = Self::default();
@@ -72,13 +103,17 @@ impl Diff {
 }
 
 fn render_file(file: FileDiff, budget: &mut Budget, is_shown: bool) -> DiffFile {
+    let has_content = !file.diff.is_empty() || file.too_large;
     let change = match (file.old_mode, file.new_mode) {
         (None, _) => "added",
         (_, None) => "deleted",
+        _ if file.renamed && has_content => "renamed and changed",
         _ if file.renamed => "renamed",
-        (old, new) if old != new && file.diff.is_empty() => "mode changed",
+        (old, new) if old != new && has_content => "changed, with another mode",
+        (old, new) if old != new => "mode changed",
         _ => "changed",
     };
+    let is_binary = file.diff.starts_with("Binary files ");
     let mut changed = DiffFile {
         exists: file.new_mode.is_some(),
         old_path: file.old_path,
@@ -88,6 +123,14 @@ fn render_file(file: FileDiff, budget: &mut Budget, is_shown: bool) -> DiffFile 
         additions: 0,
         deletions: 0,
         omitted: None,
+        modes: file
+            .old_mode
+            .zip(file.new_mode)
+            .filter(|(old, new)| old != new)
+            .map(|(old, new)| (format!("{old:06o}"), format!("{new:06o}"))),
+        is_counted: true,
+        old_image: None,
+        new_image: None,
     };
     let mut hunk_lines = Vec::new();
     // The lines before the first hunk repeat the names of the file.
@@ -103,13 +146,18 @@ fn render_file(file: FileDiff, budget: &mut Budget, is_shown: bool) -> DiffFile 
     budget.bytes += file.diff.len();
     changed.omitted = if file.too_large {
         Some("The differences are too large to be shown.")
-    } else if file.diff.is_empty() && change != "renamed" && change != "mode changed" {
-        Some("A binary or empty file.")
+    } else if is_binary {
+        Some("A binary file.")
+    } else if file.diff.is_empty() && matches!(change, "added" | "deleted") {
+        Some("An empty file.")
+    } else if file.diff.is_empty() && change == "changed" {
+        Some("Only white space was changed.")
     } else if !is_shown || budget.lines > MAX_LINES || budget.bytes > MAX_BYTES {
         Some("Not shown, because the page would be too large.")
     } else {
         None
     };
+    changed.is_counted = !file.too_large && !is_binary;
     if changed.omitted.is_none() {
         changed.rows = rows(&hunk_lines);
     }
@@ -126,7 +174,7 @@ fn rows(lines: &[&str]) -> Vec<Row> {
         match line.as_bytes().first() {
             Some(b'@') => {
                 (old, new) = hunk_start(line).unwrap_or((old, new));
-                rows.push(Row { kind: "hunk", old: None, new: None, html: plain(line) });
+                rows.push(Row { kind: "hunk", old: None, new: None, html: words::plain(line) });
                 at += 1;
             }
             Some(b'-' | b'+') => {
@@ -134,28 +182,27 @@ fn rows(lines: &[&str]) -> Vec<Row> {
                     |from: usize, sign: char| lines[from..].iter().take_while(|line| line.starts_with(sign)).count();
                 let deleted = run(at, '-');
                 let added = run(at + deleted, '+');
-                let is_pair = deleted == added;
-                for number in 0..deleted {
-                    let text = &lines[at + number][1..];
-                    let other = is_pair.then(|| &lines[at + deleted + number][1..]);
-                    rows.push(Row { kind: "del", old: Some(old), new: None, html: marked(text, other, "del") });
+                let texts = |from: usize, count: usize| -> Vec<&str> {
+                    lines[from..from + count].iter().map(|line| &line[1..]).collect()
+                };
+                let (removed_html, added_html) = words::mark(&texts(at, deleted), &texts(at + deleted, added));
+                for html in removed_html {
+                    rows.push(Row { kind: "del", old: Some(old), new: None, html });
                     old += 1;
                 }
-                for number in 0..added {
-                    let text = &lines[at + deleted + number][1..];
-                    let other = is_pair.then(|| &lines[at + number][1..]);
-                    rows.push(Row { kind: "add", old: None, new: Some(new), html: marked(text, other, "ins") });
+                for html in added_html {
+                    rows.push(Row { kind: "add", old: None, new: Some(new), html });
                     new += 1;
                 }
                 at += deleted + added;
             }
             // "\ No newline at end of file"
             Some(b'\\') => {
-                rows.push(Row { kind: "hunk", old: None, new: None, html: plain(text.trim()) });
+                rows.push(Row { kind: "hunk", old: None, new: None, html: words::plain(text.trim()) });
                 at += 1;
             }
             _ => {
-                rows.push(Row { kind: "same", old: Some(old), new: Some(new), html: plain(text) });
+                rows.push(Row { kind: "same", old: Some(old), new: Some(new), html: words::plain(text) });
                 (old, new) = (old + 1, new + 1);
                 at += 1;
             }
@@ -169,40 +216,6 @@ fn hunk_start(line: &str) -> Option<(usize, usize)> {
     let mut parts = line.split(' ').skip(1);
     let mut number = |sign: char| parts.next()?.strip_prefix(sign)?.split(',').next()?.parse().ok();
     Some((number('-')?, number('+')?))
-}
-
-fn plain(text: &str) -> Markup {
-    let mut html = String::with_capacity(text.len());
-    escape_into(&mut html, text);
-    Markup(html)
-}
-
-/// Marks the part of a line that differs from the other version of the line, unless that is most of the line.
-fn marked(text: &str, other: Option<&str>, element: &str) -> Markup {
-    let Some(other) = other else { return plain(text) };
-    let is_boundary = |at: usize| text.is_char_boundary(at);
-    let mut start = text.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count();
-    while !is_boundary(start) {
-        start -= 1;
-    }
-    let (rest, other_rest) = (&text[start..], other.get(start..).unwrap_or_default());
-    let mut end = rest.bytes().rev().zip(other_rest.bytes().rev()).take_while(|(one, other)| one == other).count();
-    while !is_boundary(text.len() - end) {
-        end -= 1;
-    }
-    let changed = &text[start..text.len() - end];
-    // A mark on most of the line would say nothing.
-    let is_most = 4 * changed.len() > 3 * text.trim().len();
-    if changed.is_empty() || is_most {
-        return plain(text);
-    }
-    let mut html = String::with_capacity(text.len() + 16);
-    escape_into(&mut html, &text[..start]);
-    html.push_str(&format!("<{element}>"));
-    escape_into(&mut html, changed);
-    html.push_str(&format!("</{element}>"));
-    escape_into(&mut html, &text[text.len() - end..]);
-    Markup(html)
 }
 
 #[cfg(test)]
@@ -236,27 +249,13 @@ mod tests {
             [
                 "hunk None None @@ -3,3 +3,4 @@ fn x",
                 "same Some(3) Some(3) same",
-                "del Some(4) None let a = 1;",
-                "add None Some(4) let a = 2;",
+                "del Some(4) None let a = <del>1</del>;",
+                "add None Some(4) let a = <ins>2</ins>;",
                 "add None Some(5) &lt;new&gt;",
                 "hunk None None No newline",
             ]
         );
         assert_eq!((diff.additions, diff.deletions), (2, 1));
-    }
-
-    #[test]
-    fn only_the_changed_part_of_a_line_is_marked() {
-        let check = |text: &str, other: &str, expected: &str| {
-            assert_eq!(marked(text, Some(other), "ins").to_string(), expected, "{text} {other}");
-        };
-        check("let a = 2;", "let a = 1;", "let a = <ins>2</ins>;");
-        check("<a>", "<b>", "&lt;<ins>a</ins>&gt;");
-        check("äx", "öx", "<ins>ä</ins>x");
-        check("same", "same", "same");
-        check("other", "", "other");
-        check("  x", "  y", "  x");
-        check("aa", "a", "a<ins>a</ins>");
     }
 
     #[test]
@@ -268,5 +267,24 @@ mod tests {
         assert_eq!(diff.additions, 6000);
         let many: Vec<FileDiff> = (0..=MAX_FILES).map(|_| file("@@ -0,0 +1 @@\n+x\n")).collect();
         assert!(Diff::new(many).files[MAX_FILES].omitted.is_some());
+    }
+
+    #[test]
+    fn changes_are_named() {
+        let check = |file: FileDiff, expected: (&str, Option<&str>)| {
+            let diff = Diff::new(vec![file]);
+            assert_eq!((diff.files[0].change, diff.files[0].omitted), expected);
+        };
+        let binary = "Binary files a/a and b/a differ\n";
+        check(file(binary), ("changed", Some("A binary file.")));
+        check(file(""), ("changed", Some("Only white space was changed.")));
+        check(FileDiff { old_mode: None, ..file("") }, ("added", Some("An empty file.")));
+        check(FileDiff { renamed: true, old_path: "b".into(), ..file("") }, ("renamed", None));
+        check(FileDiff { new_mode: Some(0o100_755), ..file("") }, ("mode changed", None));
+        let image = FileDiff { new_path: "a.png".into(), old_path: "a.png".into(), ..file(binary) };
+        let links = ProjectLinks::new("ann/rocket");
+        let diff = Diff::new(vec![image]).with_images(&links, Some("1"), "2");
+        assert_eq!(diff.files[0].old_image.as_deref(), Some("/ann/rocket/-/raw/1/a.png"));
+        assert_eq!(diff.files[0].new_image.as_deref(), Some("/ann/rocket/-/raw/2/a.png"));
     }
 }

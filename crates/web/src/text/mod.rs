@@ -1,10 +1,13 @@
 //! Text of users as HTML: plain text, Markdown, highlighted code and differences. Nothing here trusts its input.
 
+pub(crate) mod csv;
 pub(crate) mod diff;
 pub(crate) mod highlight;
 pub(crate) mod job_log;
+pub(crate) mod line_endings;
 pub(crate) mod markdown;
 pub(crate) mod plain;
+mod words;
 
 use std::fmt;
 

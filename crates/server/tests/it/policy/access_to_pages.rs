@@ -26,6 +26,7 @@ async fn visitors(forge: &TestForge, visibility: i32) -> Vec<Browser> {
     forge.in_transaction(|db| fixtures::delivery(db, HookId::new(1), "{}", now));
     let local = LocalRepository::new();
     local.commit_file("README.md", "# x\n");
+    local.git(&["tag", "v1"]);
     forge.push_all(&owner, ProjectId::new(1), &local).await;
     forge.start_pipeline(ProjectId::new(1), Some(owner.id), "one: {script: make}").await;
     let token = forge.assign_job(JobId::new(1), forge.insert_runner("runner")).await;
@@ -54,10 +55,14 @@ async fn visitors(forge: &TestForge, visibility: i32) -> Vec<Browser> {
 fn fill(pattern: &str, stylesheet: &str) -> String {
     let location = match pattern {
         "/assets/{location}" => return stylesheet.to_owned(),
-        pattern if pattern.contains("/blob/") || pattern.contains("/raw/") => "master/README.md",
+        pattern if ["/blob/", "/raw/", "/blame/", "/edit/", "/delete/"].iter().any(|word| pattern.contains(word)) => {
+            "master/README.md"
+        }
         pattern if pattern.contains("/compare/") => "master...master",
         pattern if pattern.contains("/artifacts/browse/") => "",
         pattern if pattern.contains("/artifacts/file/") => "a.txt",
+        pattern if pattern.contains("/tags/") => "v1",
+        pattern if pattern.contains("/archive/") => "master/x.zip",
         _ => "master",
     };
     pattern

@@ -1,0 +1,123 @@
+//! The releases of a project, and the form that changes the notes of a release.
+
+use askama::Template;
+use axum::{body::Body, http::StatusCode};
+use forge::{
+    Error, Unvalidated,
+    browse::InProject,
+    release_pages::{self, ReleaseList},
+    tags::{self, TagWithRelease},
+};
+use model::{Commit, Time};
+
+use crate::{
+    context::PageCx,
+    error::PageResult,
+    layout::{Layout, ProjectHead, Tab},
+    links::ProjectLinks,
+    paging::{self, Pager},
+    response,
+    text::{
+        self, Markup,
+        markdown::{self, Source},
+    },
+};
+
+const RELEASES_PER_PAGE: i64 = 10;
+
+#[derive(Template)]
+#[template(path = "repository/releases.html")]
+struct ReleasesTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    releases: Vec<ReleaseView>,
+    can_edit: bool,
+    pager: Pager,
+}
+
+struct ReleaseView {
+    tag: String,
+    created_at: Time,
+    notes: Markup,
+    commit: Option<Commit>,
+    /// The names of the formats, and the URLs.
+    archives: Vec<(&'static str, String)>,
+}
+
+#[derive(Template)]
+#[template(path = "repository/edit_release.html")]
+struct EditReleaseTemplate {
+    layout: Layout,
+    head: ProjectHead,
+    tag: String,
+    description: String,
+    error: Option<String>,
+}
+
+/// Shows the releases.
+pub(crate) async fn show(cx: PageCx) -> PageResult {
+    let (project, query) = (cx.project(), cx.query());
+    let page = paging::requested(&query, RELEASES_PER_PAGE);
+    let uri = cx.uri.clone();
+    // Rendering Markdown may take long.
+    let (viewer, (project, releases, can_edit, pager)) = cx
+        .run_blocking(move |cx| {
+            let InProject { project, value } = cx.read(|tx| release_pages::list(tx, &project, &page))?;
+            let ReleaseList { releases, can_edit } = value;
+            let links = ProjectLinks::new(&project.full_path());
+            let source = Source::Project(links.clone());
+            let pager = Pager::of(&uri, &query, &releases);
+            let view = |(release, tag): (model::Release, Option<model::objects::Tag>)| ReleaseView {
+                notes: markdown::render(&release.description, &source),
+                archives: if tag.is_some() { links.archives(&project.path, &release.tag_name) } else { Vec::new() },
+                commit: tag.and_then(|tag| tag.commit),
+                tag: release.tag_name,
+                created_at: release.created_at,
+            };
+            let releases: Vec<ReleaseView> = releases.items.into_iter().map(view).collect();
+            Ok((project, releases, can_edit, pager))
+        })
+        .await?;
+    response::page(&ReleasesTemplate {
+        head: ProjectHead::new(&project, Tab::Tags, &viewer),
+        layout: Layout::new(&cx, viewer, format!("Releases · {}", project.full_path())),
+        releases,
+        can_edit,
+        pager,
+    })
+}
+
+/// Shows the form for the notes of a release.
+pub(crate) async fn edit(cx: PageCx) -> PageResult {
+    render_form(&cx, None, None).await
+}
+
+/// Creates or changes the release of a tag.
+pub(crate) async fn save(cx: PageCx, body: Body) -> PageResult {
+    let fields = cx.form(body).await?;
+    let description = fields.get("description").replace("\r\n", "\n");
+    let (tag, text) = (cx.params.location.clone(), Unvalidated::valid(description.clone()));
+    match tags::save_release(cx.forge(), cx.caller(), cx.project(), tag, text).await {
+        Ok(_) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).to("releases"))),
+        Err(Error::Invalid(violations)) => {
+            let error = violations.full_messages().join(". ");
+            render_form(&cx, Some(description), Some(error)).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn render_form(cx: &PageCx, typed: Option<String>, error: Option<String>) -> PageResult {
+    let (project, tag) = (cx.project(), cx.params.location.clone());
+    let (viewer, found) = cx.read(move |tx| release_pages::open_for_editing(tx, &project, &tag)).await?;
+    let InProject { project, value: TagWithRelease { tag, release } } = found;
+    let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    let template = EditReleaseTemplate {
+        head: ProjectHead::new(&project, Tab::Tags, &viewer),
+        layout: Layout::new(cx, viewer, format!("Release {} · {}", tag.name, project.full_path())),
+        tag: tag.name,
+        description: typed.or_else(|| release.map(|release| release.description)).unwrap_or_default(),
+        error,
+    };
+    response::page_with_status(status, &template)
+}
