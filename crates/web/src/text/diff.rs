@@ -7,6 +7,8 @@ use crate::links::ProjectLinks;
 
 /// The maximum number of files whose differences are shown.
 const MAX_FILES: usize = 300;
+/// The maximum number of files that are listed.
+const MAX_LISTED_FILES: usize = 1000;
 /// The maximum number of lines that are shown.
 const MAX_LINES: usize = 5000;
 /// The maximum size of the differences that are shown, in bytes.
@@ -18,6 +20,8 @@ pub(crate) struct Diff {
     pub(crate) files: Vec<DiffFile>,
     pub(crate) additions: usize,
     pub(crate) deletions: usize,
+    /// The number of files that are not listed.
+    pub(crate) unlisted: usize,
 }
 
 /// The differences of a file.
@@ -37,6 +41,8 @@ pub(crate) struct DiffFile {
     pub(crate) modes: Option<(String, String)>,
     /// Whether lines were compared, so that the numbers say something.
     pub(crate) is_counted: bool,
+    /// Whether the page has a section for the file.
+    pub(crate) has_section: bool,
     /// The URLs of the image before and after the change.
     pub(crate) old_image: Option<String>,
     pub(crate) new_image: Option<String>,
@@ -96,7 +102,11 @@ impl Diff {
             let file = render_file(file, &mut budget, number < MAX_FILES);
             diff.additions += file.additions;
             diff.deletions += file.deletions;
-            diff.files.push(file);
+            if number < MAX_LISTED_FILES {
+                diff.files.push(file);
+            } else {
+                diff.unlisted += 1;
+            }
         }
         diff
     }
@@ -129,6 +139,7 @@ fn render_file(file: FileDiff, budget: &mut Budget, is_shown: bool) -> DiffFile 
             .filter(|(old, new)| old != new)
             .map(|(old, new)| (format!("{old:06o}"), format!("{new:06o}"))),
         is_counted: true,
+        has_section: is_shown,
         old_image: None,
         new_image: None,
     };
