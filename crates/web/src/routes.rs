@@ -55,6 +55,7 @@ const PARTS: &[&[Route]] = &[
     ci::ROUTES,
     webhooks::ROUTES,
     projects::ROUTES,
+    repository::EDIT_ROUTES,
 ];
 
 /// Returns all routes.
