@@ -18,7 +18,7 @@ use crate::{
 pub struct Route {
     /// The method; `GET` includes `HEAD`.
     pub method: &'static str,
-    /// The path. `{project}` and `{group}` are several segments, `{location}` is zero or more, and any other variable is
+    /// The path. `{project}`, `{group}` and `{location}` are several segments, and any other variable is
     /// one.
     pub pattern: &'static str,
     pub(crate) handler: Handler,
@@ -55,7 +55,6 @@ const PARTS: &[&[Route]] = &[
     ci::ROUTES,
     webhooks::ROUTES,
     projects::ROUTES,
-    repository::EDIT_ROUTES,
 ];
 
 /// Returns all routes.
@@ -138,7 +137,7 @@ fn match_path(pattern: &'static str, mut path: &[&str]) -> Option<PathParams> {
                 let length = path.iter().position(|segment| *segment == "-").unwrap_or(path.len());
                 (length > usize::from(variable == "project")).then_some(length)?
             }
-            "location" => path.len().checked_sub(pattern.clone().count())?,
+            "location" => path.len().checked_sub(pattern.clone().count()).filter(|length| *length > 0)?,
             _ => 1,
         };
         let (values, rest) = path.split_at_checked(length)?;

@@ -27,6 +27,7 @@ pub(crate) const ROUTES: &[Route] = &[
     post!("/{project}/-/jobs/{id}/play", job_actions::play),
     post!("/{project}/-/jobs/{id}/erase", job_actions::erase),
     get!("/{project}/-/jobs/{id}/artifacts/download", artifacts::download),
+    get!("/{project}/-/jobs/{id}/artifacts/browse", artifacts::browse),
     get!("/{project}/-/jobs/{id}/artifacts/browse/{location}", artifacts::browse),
     get!("/{project}/-/jobs/{id}/artifacts/file/{location}", artifacts::file),
     post!("/{project}/-/jobs/{id}/artifacts/keep", job_actions::keep),

@@ -24,6 +24,11 @@ pub(crate) const ROUTES: &[Route] = &[
     get!("/{project}/-/blob/{location}", files::file),
     get!("/{project}/-/raw/{location}", raw::show),
     get!("/{project}/-/blame/{location}", blame::show),
+    get!("/{project}/-/new/{location}", edit::new),
+    post!("/{project}/-/new/{location}", edit::create),
+    get!("/{project}/-/edit/{location}", edit::edit),
+    post!("/{project}/-/edit/{location}", edit::update),
+    post!("/{project}/-/delete/{location}", edit::delete),
     get!("/{project}/-/commits", commits::redirect),
     get!("/{project}/-/commits/{location}", commits::show),
     get!("/{project}/-/commit/{location}", commit::show),
@@ -44,13 +49,4 @@ pub(crate) const ROUTES: &[Route] = &[
     get!("/{project}/-/archive/{location}", archive::download),
     get!("/{project}/-/compare", compare::form),
     get!("/{project}/-/compare/{location}", compare::show),
-];
-
-/// The forms that change files. Their paths begin like those of settings, which come first.
-pub(crate) const EDIT_ROUTES: &[Route] = &[
-    get!("/{project}/-/new/{location}", edit::new),
-    post!("/{project}/-/new/{location}", edit::create),
-    get!("/{project}/-/edit/{location}", edit::edit),
-    post!("/{project}/-/edit/{location}", edit::update),
-    post!("/{project}/-/delete/{location}", edit::delete),
 ];
