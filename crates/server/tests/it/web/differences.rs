@@ -44,7 +44,7 @@ async fn changed_words_renames_modes_and_images_are_shown() {
         ] {
             assert!(page.text.contains(part), "{part}: {page}");
         }
-        assert!(!page.text.contains("<script"), "{page}");
+        assert!(!page.text.contains("<script>"), "{page}");
         assert!(!page.text.contains("aria-label=\"View file gone.txt\""), "{page}");
     }
 }
