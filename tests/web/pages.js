@@ -11,7 +11,8 @@ import { HtmlValidate } from "html-validate";
 import { launch, visit } from "./browser.js";
 import { check, test } from "./tests.js";
 
-const VISITORS = [undefined, "dan", "root"];
+/** The developer comes first: the administrator opens only what the developer cannot. */
+const VISITORS = ["dan", undefined, "root"];
 
 /** The limits of a first visit, in bytes. */
 const MAX_DOCUMENT = 50 * 1024;
@@ -146,9 +147,8 @@ function addresses(instance) {
     "/{project}/-/jobs/{id}/log": null,
     "/{project}/-/jobs/{id}/raw": null,
     "/{project}/-/jobs/{id}/artifacts/download": null,
-    "/{project}/-/jobs/{id}/artifacts/browse/{location}": ["", "/out"].map(
-      (folder) => `/acme/rocket/-/jobs/${compiled.id}/artifacts/browse${folder}`,
-    ),
+    "/{project}/-/jobs/{id}/artifacts/browse": `/acme/rocket/-/jobs/${compiled.id}/artifacts/browse`,
+    "/{project}/-/jobs/{id}/artifacts/browse/{location}": `/acme/rocket/-/jobs/${compiled.id}/artifacts/browse/out`,
     "/{project}/-/jobs/{id}/artifacts/file/{location}": null,
     "/{project}/-/ci/lint": ["/acme/rocket/-/ci/lint", "/acme/rocket/-/ci/lint?ref=missing"],
     "/{project}/-/issues/{iid}/edit": `/acme/rocket/-/issues/${issue.iid}/edit`,
@@ -175,16 +175,17 @@ export async function testPages(instance) {
   const browser = await launch();
   const rows = new Map();
   try {
+    const examined = new Set();
     for (const username of VISITORS) {
       const page = await visit(browser, username);
       const problems = watch(page);
-      for (const path of paths) {
+      for (const path of paths.filter((path) => username !== "root" || !examined.has(path))) {
         await test(`${path} as ${username ?? "anonymous"}`, async () => {
           problems.length = 0;
           const response = await page.goto(path);
           if (response.request().redirectedFrom()) return;
-          const html = await response.text();
-          validate(html);
+          if (username === "dan" && response.ok()) examined.add(path);
+          validate(await response.text());
           await examine(page, username === "dan");
           check(problems.length === 0, problems.join("\n"));
         });
@@ -251,7 +252,7 @@ async function weigh(browser, path) {
   const loads = [];
   page.on("response", (response) => loads.push(response));
   try {
-    const response = await page.goto(path, { waitUntil: "networkidle" });
+    const response = await page.goto(path, { waitUntil: "load" });
     if (response.request().redirectedFrom()) return undefined;
     const weight = { document: 0, style: 0, script: 0, image: 0, requests: 0 };
     for (const load of loads) {
