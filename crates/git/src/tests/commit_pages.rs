@@ -18,7 +18,7 @@ fn git_applies_the_patch_of_a_commit() {
     ]);
     history.commit(CommitSpec {
         message: "Change\nmany\n\nThe reason: caf\u{e9}.\n\n- and more\n",
-        author: "Ann \u{c4}. <ann@example.com>",
+        author: "Ann \u{c4} <ann@example.com>",
         parents: &[1],
         edits: &[
             file("changed", &lines(0..30).replace("line 7\n", "line seven\n")),
