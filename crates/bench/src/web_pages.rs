@@ -157,8 +157,8 @@ fn sign_in(server: &Server) -> Result<String> {
 fn cookie(head: &[u8]) -> Option<String> {
     let head = String::from_utf8_lossy(head).into_owned();
     let lines = head.lines().filter_map(|line| line.strip_prefix("set-cookie: "));
-    let cookies = lines.filter(|cookie| !cookie.contains("Max-Age=0"));
-    cookies.last().and_then(|cookie| cookie.split(';').next()).map(ToOwned::to_owned)
+    let mut cookies = lines.filter(|cookie| !cookie.contains("Max-Age=0"));
+    cookies.next_back().and_then(|cookie| cookie.split(';').next()).map(ToOwned::to_owned)
 }
 
 /// Pushes a repository with a short history, and a branch with a large file and a large commit.
@@ -210,9 +210,12 @@ fn write_file(history: &mut String, path: &str, content: &str) -> Result<()> {
 
 /// Returns a source file with [`LINES`] lines, below the limit of 512 KB.
 fn source(version: usize) -> String {
-    (0..LINES / 4).map(|number| format!("fn f{number}() -> u32 {{\n    // {version}\n    {number}\n}}\n")).collect()
+    let functions =
+        (0..LINES / 4).map(|number| format!("fn f{number}() -> u32 {{\n    // {version}\n    {number}\n}}\n"));
+    functions.collect::<Vec<_>>().concat()
 }
 
 fn module(file: usize, version: usize) -> String {
-    (0..12).map(|line| format!("pub const C{line}: usize = {};\n", if line == 5 { version } else { file })).collect()
+    let value = |line: usize| if line == 5 { version } else { file };
+    (0..12).map(|line| format!("pub const C{line}: usize = {};\n", value(line))).collect::<Vec<_>>().concat()
 }
