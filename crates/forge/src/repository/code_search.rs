@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use model::{
-    Commit, Page,
+    Commit, Oid, Page, Project,
     objects::{EntryKind, TreeEntry},
 };
 
@@ -37,6 +37,15 @@ pub struct CodeSearch<T> {
     pub is_complete: bool,
 }
 
+impl<T> CodeSearch<T> {
+    /// Starts at the default branch, and returns its commit; `None` if the repository is empty.
+    fn open<'a>(&mut self, project: &Project, repository: &'a Repository) -> Option<(&'a Repository, Oid)> {
+        let branch = default_branch(project, repository.refs())?;
+        branch.name.short().clone_into(&mut self.branch);
+        Some((repository, branch.target))
+    }
+}
+
 /// A file whose name or content contains the text.
 pub struct FoundFile {
     /// The path.
@@ -53,21 +62,19 @@ pub fn files(
 ) -> Result<InProject<CodeSearch<FoundFile>>> {
     let (project, repository) = cx.open_code(project)?;
     let mut search = CodeSearch { branch: String::new(), found: Vec::new(), is_complete: true };
-    let Some(repository) = repository else { return Ok(InProject { project, value: search }) };
-    let Some(branch) = default_branch(&project, repository.refs()) else {
+    let Some((repository, head)) = repository.as_ref().and_then(|repository| search.open(&project, repository)) else {
         return Ok(InProject { project, value: search });
     };
-    branch.name.short().clone_into(&mut search.branch);
     let needle = text.to_lowercase();
     let deadline = Instant::now() + TIME_LIMIT;
-    let entries = repository.tree(branch.target, "", true, Page { number: 1, size: MAX_ENTRIES })?;
+    let entries = repository.tree(head, "", true, Page { number: 1, size: MAX_ENTRIES })?;
     search.is_complete = entries.total <= MAX_ENTRIES;
     for entry in entries.items.into_iter().filter(|entry| entry.kind == EntryKind::Blob) {
         if search.found.len() >= MAX_FOUND || Instant::now() >= deadline {
             search.is_complete = false;
             break;
         }
-        let lines = matching_lines(&repository, &entry, &needle)?;
+        let lines = matching_lines(repository, &entry, &needle)?;
         if !lines.is_empty() || entry.path.to_lowercase().contains(&needle) {
             search.found.push(FoundFile { path: entry.path, lines });
         }
@@ -98,13 +105,11 @@ pub fn commits(
 ) -> Result<InProject<CodeSearch<Commit>>> {
     let (project, repository) = cx.open_code(project)?;
     let mut search = CodeSearch { branch: String::new(), found: Vec::new(), is_complete: true };
-    let Some(repository) = repository else { return Ok(InProject { project, value: search }) };
-    let Some(branch) = default_branch(&project, repository.refs()) else {
+    let Some((repository, head)) = repository.as_ref().and_then(|repository| search.open(&project, repository)) else {
         return Ok(InProject { project, value: search });
     };
-    branch.name.short().clone_into(&mut search.branch);
     let needle = text.to_lowercase();
-    let commits = repository.log(branch.target, &LogQuery { limit: MAX_COMMITS, ..LogQuery::default() })?;
+    let commits = repository.log(head, &LogQuery { limit: MAX_COMMITS, ..LogQuery::default() })?;
     search.is_complete = commits.len() < MAX_COMMITS;
     let mut matching = commits.into_iter().filter(|commit| commit.message.to_lowercase().contains(&needle));
     search.found.extend(matching.by_ref().take(MAX_FOUND));

@@ -2,8 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use git::Repository;
 use model::{
-    Oid, ProjectId,
+    Oid, Project, ProjectId,
     objects::{Activity, Blame, LastCommit, TreeEntry},
 };
 use tokio::sync::Semaphore;
@@ -118,13 +119,7 @@ pub fn find_files(
     location: &str,
     text: &str,
 ) -> Result<InProject<FoundFiles>> {
-    let (project, repository) = cx.open_code(project)?;
-    let missing = || Error::NotFound(None);
-    let repository = repository.ok_or_else(missing)?;
-    let (revision, path) = locate(&repository, location)?.ok_or_else(missing)?;
-    if !path.is_empty() {
-        return Err(missing());
-    }
+    let (project, repository, revision) = open_revision(cx, project, location)?;
     let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
     let mut found = repository.file_paths(revision.commit, MAX_SEARCHED_FILES)?;
     let total = found.as_mut().map(|paths| {
@@ -145,13 +140,20 @@ pub fn activity(
     project: &ProjectRef,
     location: &str,
 ) -> Result<InProject<(Revision, Arc<Activity>)>> {
+    let (project, repository, revision) = open_revision(cx, project, location)?;
+    let activity = repository.activity(revision.commit)?;
+    Ok(InProject { project, value: (revision, activity) })
+}
+
+/// Opens the repository at a location that names a revision and no path.
+fn open_revision(
+    cx: &mut BlockingContext<'_>,
+    project: &ProjectRef,
+    location: &str,
+) -> Result<(Project, Repository, Revision)> {
     let (project, repository) = cx.open_code(project)?;
     let missing = || Error::NotFound(None);
     let repository = repository.ok_or_else(missing)?;
     let (revision, path) = locate(&repository, location)?.ok_or_else(missing)?;
-    if !path.is_empty() {
-        return Err(missing());
-    }
-    let activity = repository.activity(revision.commit)?;
-    Ok(InProject { project, value: (revision, activity) })
+    if path.is_empty() { Ok((project, repository, revision)) } else { Err(missing()) }
 }
