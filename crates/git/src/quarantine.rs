@@ -7,10 +7,11 @@ use std::{
     collections::BTreeSet,
     ffi::OsString,
     fs::{self, File},
-    io::Write as _,
+    io::{Seek as _, Write as _},
+    iter,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
@@ -22,7 +23,7 @@ use model::{Oid, RefName, StorageId, objects::Signature};
 use tempfile::TempDir;
 
 use crate::{
-    Error, LocalPack, ReceivedObjects, Repositories, Repository, Result, StagedPack, checks, disk, git_process,
+    Error, LocalPack, ReceivedObjects, Refs, Repositories, Repository, Result, StagedPack, checks, disk, git_process,
     large_object::LargeObject,
     local_pack::MAX_SMALL_PACK,
     pack_writer::{build_pack, write_files, write_pack},
@@ -79,6 +80,22 @@ impl Quarantine {
             command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_path(&objects));
         }
         Ok(command)
+    }
+
+    /// Copies the objects that `tip` reaches and the refs do not reach from the packs of the repository, where unreachable
+    /// objects stay for some time. Fails with [`Error::GitFailed`] if one of them is not stored any more.
+    pub fn copy_objects(&self, tip: Oid, refs: &Refs) -> Result<()> {
+        let folder = self.create_folder()?;
+        let revisions: String =
+            iter::once(format!("{tip}\n")).chain(refs.iter().map(|known| format!("^{}\n", known.target))).collect();
+        let mut input = tempfile::tempfile_in(folder.path())?;
+        input.write_all(revisions.as_bytes())?;
+        input.rewind()?;
+        let mut command = git_process::git_command(&self.repositories.path_of(&self.storage));
+        command.args(["-c", "pack.writeReverseIndex=true", "pack-objects", "-q", "--revs"]);
+        command.args(["--delta-base-offset", "--non-empty"]).arg(pack_folder(&folder).join("pack"));
+        command.stdin(Stdio::from(input));
+        git_process::run(command)
     }
 
     /// Opens the repository as it will be: its objects and those in quarantine, but no refs.

@@ -63,7 +63,7 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
 }
 
 /// Words after the path of a project that led to its pages before `/-/` was introduced.
-const OLD_WORDS: [&str; 15] = [
+const OLD_WORDS: [&str; 16] = [
     "tree",
     "blob",
     "raw",
@@ -79,6 +79,7 @@ const OLD_WORDS: [&str; 15] = [
     "edit",
     "hooks",
     "forks",
+    "activity",
 ];
 
 /// The variable parts of a path, decoded.

@@ -1,18 +1,15 @@
 //! The page of a user: their personal projects and their activity, as far as the visitor can see them.
 
-use std::collections::HashMap;
-
 use jiff::SignedDuration;
 use model::{
-    Event, IssueId, IssueIid, Namespace, Page, Project, Slice, Time, User, UserState,
-    events::EventTarget,
+    Namespace, Page, Project, Slice, Time, User, UserState,
     projects::{ProjectFilter, ProjectOrder},
 };
 use store::project_lists::ProjectListScope;
 
 use crate::{
     Ability, Error, ReadTx, Result,
-    events::{self, Activity},
+    events::{self, ActivityPage},
 };
 
 /// The number of days of the calendar: 52 weeks, and the current one up to today.
@@ -31,9 +28,7 @@ pub struct UserPage {
     /// The number of events on each day of the last year that has some, by the number of the day since 1970.
     pub days: Vec<(i64, i64)>,
     /// The newest events.
-    pub activity: Activity,
-    /// The numbers of the issues of the events within their projects.
-    pub issue_iids: HashMap<IssueId, IssueIid>,
+    pub activity: ActivityPage,
 }
 
 /// Returns the page of a user.
@@ -57,14 +52,6 @@ pub(crate) fn get(tx: &mut ReadTx<'_>, namespace: &Namespace, page: Page) -> Res
     let days =
         store::events::count_by_day(tx.db(), &viewer, user.id, since.max(Time::UNIX_EPOCH), MAX_CALENDAR_EVENTS)?;
     let activity = events::visible_of_user(tx, user.id, Page { number: 1, size: RECENT_EVENTS })?;
-    let issues: Vec<IssueId> = activity.events.items.iter().filter_map(issue_of).collect();
-    let issue_iids = store::issues::iids(tx.db(), &issues)?.into_iter().collect();
-    Ok(UserPage { user, projects, days, activity, issue_iids })
-}
-
-fn issue_of(event: &Event) -> Option<IssueId> {
-    match event.target {
-        Some(EventTarget::Issue(issue) | EventTarget::Note { issue, .. }) => Some(issue),
-        Some(EventTarget::CommitNote(_) | EventTarget::Milestone(_)) | None => None,
-    }
+    let activity = ActivityPage::new(tx, activity)?;
+    Ok(UserPage { user, projects, days, activity })
 }

@@ -6,6 +6,7 @@ pub mod code_search;
 pub mod commit_notes;
 pub mod commits;
 pub mod contents;
+pub mod deleted_refs;
 pub mod downloads;
 pub mod edit_pages;
 pub mod history_pages;

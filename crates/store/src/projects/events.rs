@@ -305,6 +305,11 @@ pub fn update_last_activity(db: &mut Conn, project: ProjectId, now: Time) -> Res
     Ok(())
 }
 
+/// Returns an event of a project.
+pub fn find(db: &mut Conn, project: ProjectId, event: EventId) -> Result<Option<Event>> {
+    Ok(load(db, &[event])?.into_iter().find(|event| event.project == project))
+}
+
 /// Lists the events of a project, newest first: those about its code only if `code` is set, and those about issues only as far
 /// as the viewer can see the issues; `None` if the viewer can see none.
 pub fn of_project(

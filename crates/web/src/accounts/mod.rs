@@ -1,6 +1,5 @@
 //! Pages of users: sign-in, dashboard, profile and the settings of their account.
 
-mod activity;
 mod calendar;
 mod dashboard;
 mod settings;

@@ -7,13 +7,14 @@ use forge::{
 };
 use model::{User, UserState};
 
-use super::{activity::ListedEvent, calendar::Calendar};
+use super::calendar::Calendar;
 use crate::{
     context::{PageCx, Viewer},
     error::PageResult,
     layout::Layout,
+    links,
     paging::Pager,
-    projects::list::ListedProject,
+    projects::{activity::ListedEvent, list::ListedProject},
     response, text,
 };
 
@@ -29,13 +30,15 @@ struct UserTemplate {
     can_administer: bool,
     calendar: Calendar,
     events: Vec<ListedEvent>,
+    /// Whether the events name their authors.
+    has_authors: bool,
     projects: Vec<ListedProject>,
     pager: Pager,
 }
 
 /// Renders the page of a user.
 pub(crate) fn render(cx: &PageCx, viewer: Viewer, page: UserPage) -> PageResult {
-    let UserPage { user, projects, days, activity, issue_iids } = page;
+    let UserPage { user, projects, days, activity } = page;
     let website = user.profile.website_url.trim();
     let is_http = ["http://", "https://"].iter().any(|scheme| website.to_ascii_lowercase().starts_with(scheme));
     let template = UserTemplate {
@@ -45,7 +48,8 @@ pub(crate) fn render(cx: &PageCx, viewer: Viewer, page: UserPage) -> PageResult 
         is_own: viewer.user().is_some_and(|viewer| viewer.id == user.id),
         can_administer: viewer.can(Ability::AdministerUsers),
         calendar: Calendar::new(&days, CALENDAR_DAYS / 7, viewer.now),
-        events: ListedEvent::list(&activity, &issue_iids),
+        events: ListedEvent::list(&activity),
+        has_authors: false,
         projects: projects.items.into_iter().map(ListedProject::new).collect(),
         layout: Layout::new(cx, viewer, format!("{} (@{})", user.name, user.username)),
         user,

@@ -1,8 +1,9 @@
 //! Pages of projects, groups and users.
 
+pub(crate) mod activity;
 mod explore;
 mod forks;
-mod group_head;
+pub(crate) mod group_head;
 mod group_members;
 mod group_settings;
 mod home;
@@ -34,6 +35,8 @@ pub(crate) const ROUTES: &[Route] = &[
     post!("/groups/{group}/-/group_members/{user}/delete", group_members::remove),
     get!("/groups/{group}", namespaces::group),
     post!("/{project}/-/star", home::star),
+    get!("/{project}/-/activity", activity::show),
+    post!("/{project}/-/activity/{id}/restore", activity::restore),
     get!("/{project}/-/forks", forks::show),
     get!("/{project}/-/forks/new", forks::form),
     post!("/{project}/-/forks/new", forks::create),

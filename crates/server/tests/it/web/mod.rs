@@ -1,6 +1,7 @@
 //! The web interface, as a browser without JavaScript uses it.
 
 mod account_settings;
+mod activity;
 mod admin_pages;
 mod ci_settings;
 mod code_history;
