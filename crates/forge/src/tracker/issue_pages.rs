@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use jiff::civil::Date;
 use model::{
-    Change, Issue, IssueId, IssueIid, Milestone, MilestoneId, Note, NoteId, Page, Project, Slice, UserId, Violations,
+    Change, Issue, IssueId, IssueIid, Milestone, MilestoneId, Namespace, Note, NoteId, Page, Project, Role, Slice,
+    UserId, Violations,
     issues::{AssigneeFilter, IssueChanges, IssueFilter, IssueOrder, NewIssue},
     labels::LabelSummary,
     milestones::MilestoneFilter,
@@ -13,7 +14,7 @@ use model::{
 use store::issue_lists::IssueScope;
 
 use crate::{
-    Ability, Error, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
+    Ability, Error, GroupAbility, GroupRef, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
     browse::InProject,
     issues::{self, IssueListOptions},
     notes::{self, NoteText},
@@ -141,8 +142,18 @@ pub enum OwnIssues {
     Authored,
 }
 
+/// The issues of a group.
+pub struct GroupIssues {
+    /// The group.
+    pub group: Namespace,
+    /// The role of the visitor in the group.
+    pub role: Option<Role>,
+    /// The issues of its projects.
+    pub list: CrossProjectIssues,
+}
+
 /// A list of issues of several projects.
-pub struct OwnIssueList {
+pub struct CrossProjectIssues {
     /// The issues.
     pub issues: Slice<Issue>,
     /// The labels of the issues.
@@ -176,19 +187,41 @@ pub fn list_own(
     kind: OwnIssues,
     search: &Unvalidated<IssueSearch>,
     page: &Unvalidated<Page>,
-) -> Result<OwnIssueList> {
+) -> Result<CrossProjectIssues> {
     tx.current_user_id(Ability::Browse)?;
     let page = *page.validate()?;
     let scope = match kind {
         OwnIssues::Assigned => IssueScope::Assigned(tx.viewer()),
         OwnIssues::Authored => IssueScope::Authored(tx.viewer()),
     };
-    let issues = match resolve_search(tx, search.validate()?)? {
-        Some(options) => issues::list_in_scope(tx, &scope, &options, page)?,
+    list_in_projects(tx, &scope, search.validate()?, page)
+}
+
+/// Lists the issues in the projects of a group and its subgroups that the visitor can see.
+pub fn list_in_group(
+    tx: &mut ReadTx<'_>,
+    group: &str,
+    search: &Unvalidated<IssueSearch>,
+    page: &Unvalidated<Page>,
+) -> Result<GroupIssues> {
+    let (group, role) = tx.group(&GroupRef::Path(group.to_owned()), GroupAbility::ViewGroup)?;
+    let scope = IssueScope::Group(group.id, tx.viewer());
+    let list = list_in_projects(tx, &scope, search.validate()?, *page.validate()?)?;
+    Ok(GroupIssues { group, role, list })
+}
+
+fn list_in_projects(
+    tx: &mut ReadTx<'_>,
+    scope: &IssueScope,
+    search: &IssueSearch,
+    page: Page,
+) -> Result<CrossProjectIssues> {
+    let issues = match resolve_search(tx, search)? {
+        Some(options) => issues::list_in_scope(tx, scope, &options, page)?,
         None => Slice::empty(page),
     };
     let labels = labels_of(tx, &issues.items)?;
-    Ok(OwnIssueList { issues, labels })
+    Ok(CrossProjectIssues { issues, labels })
 }
 
 /// Looks up the users of a filter; `None` if one does not exist, so that no issue matches.

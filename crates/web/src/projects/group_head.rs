@@ -9,6 +9,7 @@ use crate::links;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupTab {
     Projects,
+    Issues,
     Members,
     Settings,
 }

@@ -68,9 +68,9 @@ struct LabelChoice {
 pub(crate) struct ListQuery {
     pub(crate) search: String,
     labels: Vec<String>,
-    milestone: String,
-    author: String,
-    assignee: String,
+    pub(crate) milestone: String,
+    pub(crate) author: String,
+    pub(crate) assignee: String,
     closed: Option<bool>,
     order: IssueOrder,
     /// Value, label, and whether it is the current one.
@@ -126,6 +126,11 @@ impl ListQuery {
             }),
             order: self.order,
         }
+    }
+
+    /// Returns the label of a form that has a field for one.
+    pub(crate) fn first_label(&self) -> &str {
+        self.labels.first().map_or("", String::as_str)
     }
 
     /// Returns the labels to choose from, with the chosen ones first.

@@ -1,6 +1,7 @@
 //! Pages of the issue tracker.
 
 mod board;
+mod group_issues;
 mod issue;
 mod issue_form;
 mod issues;
@@ -23,6 +24,7 @@ pub(crate) use rows::IssueRow;
 
 pub(crate) const ROUTES: &[Route] = &[
     get!("/dashboard/issues", own_issues::show),
+    get!("/groups/{group}/-/issues", group_issues::show),
     get!("/{project}/-/issues", issues::show),
     post!("/{project}/-/issues", issue_form::create),
     get!("/{project}/-/issues/new", issue_form::new),

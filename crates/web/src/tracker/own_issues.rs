@@ -3,7 +3,7 @@
 use askama::Template;
 use forge::{
     ReadTx, Unvalidated,
-    issue_pages::{self, IssueSearch, OwnIssueList, OwnIssues},
+    issue_pages::{self, CrossProjectIssues, IssueSearch, OwnIssues},
 };
 use model::{
     Page,
@@ -41,7 +41,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let is_authored = fields.get("scope") == "created";
     let kind = if is_authored { OwnIssues::Authored } else { OwnIssues::Assigned };
     let (viewer, found) = cx.read(move |tx| issue_pages::list_own(tx, kind, &search, &page)).await?;
-    let OwnIssueList { issues, labels } = found;
+    let CrossProjectIssues { issues, labels } = found;
     response::page(&OwnIssuesTemplate {
         layout: Layout::new(&cx, viewer, "Issues"),
         query,

@@ -130,3 +130,32 @@ async fn issues_are_filtered_and_sorted() {
     assert!(visitor.get(ISSUES).await.text.contains("<span class=\"count\">2</span>"));
     assert!(!visitor.get(ISSUES).await.text.contains("New issue"), "visitors who are not signed in cannot create one");
 }
+
+#[tokio::test]
+async fn the_issues_of_a_group_are_those_that_the_visitor_can_see() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let group = ann.make("/groups", json!({ "name": "acme", "path": "acme", "visibility_level": 20 })).await;
+    for (name, visibility) in [("open", 20), ("closed", 0)] {
+        let project = json!({ "name": name, "namespace_id": group, "visibility_level": visibility });
+        let id = ann.make("/projects", project).await;
+        let issue = json!({ "title": format!("a leak in {name}"), "labels": "bug" });
+        ann.make(&format!("/projects/{id}/issues"), issue).await;
+        ann.make(&format!("/projects/{id}/issues"), json!({ "title": format!("an idea for {name}") })).await;
+    }
+    let (owner, visitor) = (forge.signed_in_browser("ann").await, forge.browser());
+    let page = owner.get("/groups/acme/-/issues").await;
+    for title in ["a leak in open", "an idea for open", "a leak in closed", "an idea for closed"] {
+        assert!(page.text.contains(title), "{title}: {page}");
+    }
+    let page = visitor.get("/groups/acme/-/issues").await;
+    assert!(
+        page.text.contains("<a class=\"strong\" href=\"/acme/open/-/issues/1\"><bdi>a leak in open</bdi></a>"),
+        "{page}"
+    );
+    assert!(!page.text.contains("a leak in closed"), "{page}");
+    let page = visitor.get("/groups/acme/-/issues?label_name=bug").await;
+    assert!(page.text.contains("a leak in open") && !page.text.contains("an idea for open"), "{page}");
+    assert!(page.text.contains("name=\"label_name\" value=\"bug\""), "{page}");
+    assert_eq!(visitor.get("/groups/missing/-/issues").await.code(), 404);
+}
