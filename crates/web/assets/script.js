@@ -155,8 +155,42 @@ function followLog(log) {
   wait(MIN_DELAY);
 }
 
+// Cards of the board can be dragged to another column; the buttons on them do the same.
+function addDragging(form) {
+  let dragged;
+  for (const card of document.querySelectorAll("[data-card]")) {
+    card.draggable = true;
+    card.addEventListener("dragstart", ({ dataTransfer }) => {
+      dragged = card;
+      dataTransfer.effectAllowed = "move";
+      dataTransfer.setData("text/plain", card.querySelector("a").href);
+    });
+    card.addEventListener("dragend", () => (dragged = undefined));
+  }
+  for (const column of document.querySelectorAll("[data-column]")) {
+    const accepts = () => dragged && !column.contains(dragged);
+    const mark = (isTarget) => column.classList.toggle("target", isTarget);
+    column.addEventListener("dragover", (event) => {
+      if (!accepts()) return;
+      event.preventDefault();
+      mark(true);
+    });
+    column.addEventListener("dragleave", ({ relatedTarget }) => column.contains(relatedTarget) || mark(false));
+    column.addEventListener("drop", (event) => {
+      mark(false);
+      if (!accepts()) return;
+      event.preventDefault();
+      const value = `${dragged.dataset.card}.${column.dataset.column}`;
+      form.append(element("input", { type: "hidden", name: "move", value }));
+      form.submit();
+    });
+  }
+}
+
 addThemeSwitch();
 addCopyButtons();
 document.addEventListener("keydown", onKey);
+const cards = document.getElementById("cards");
+if (cards) addDragging(cards);
 const log = document.querySelector("[data-live]");
 if (log) followLog(log);
