@@ -59,24 +59,36 @@ pub struct ProtectionOptions {
 /// Lists the branches by name.
 pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>) -> Result<Slice<Branch>> {
     let project = open(tx, project)?;
-    list_in(tx, &project, *page.validate()?)
+    list_in(tx, &project, "", *page.validate()?)
 }
 
-/// Lists the branches of a project whose code the caller may read.
-pub(crate) fn list_in(tx: &mut ReadTx<'_>, project: &Project, page: Page) -> Result<Slice<Branch>> {
+/// Lists the branches whose names contain a text, of a project whose code the caller may read.
+pub(crate) fn list_in(tx: &mut ReadTx<'_>, project: &Project, search: &str, page: Page) -> Result<Slice<Branch>> {
     let Some(repository) = tx.repository(project)? else { return Ok(Slice::empty(page)) };
     let rules = store::protections::of_project(tx.db(), project.id)?;
     let refs = repository.refs();
     let mut items = Vec::new();
     let mut listed = CommitListBudget::default();
-    for branch in page.slice(&refs.branches) {
+    let (shown, total): (Vec<&Ref>, _) = if search.is_empty() {
+        (page.slice(&refs.branches).iter().collect(), refs.branches.len())
+    } else {
+        let found = find_by_name(refs.branches.iter(), search);
+        (page.slice(&found).to_vec(), found.len())
+    };
+    for branch in shown {
         // A branch without a commit is skipped, so that the others are still listed.
         items.extend(to_branch(&repository, branch, &rules)?.map(|mut branch| {
             listed.truncate(&mut branch.commit);
             branch
         }));
     }
-    Ok(Slice { items, total: count(refs.branches.len()), page })
+    Ok(Slice { items, total: count(total), page })
+}
+
+/// Returns the refs whose names contain a text, in upper or lower case.
+pub(crate) fn find_by_name<'a>(refs: impl Iterator<Item = &'a Ref>, text: &str) -> Vec<&'a Ref> {
+    let text = text.to_lowercase();
+    refs.filter(|found| text.is_empty() || found.name.short().to_lowercase().contains(&text)).collect()
 }
 
 /// Returns a branch.

@@ -384,10 +384,11 @@ fn whitespace(ignores_whitespace: bool) -> Whitespace {
     if ignores_whitespace { Whitespace::Ignored } else { Whitespace::Significant }
 }
 
-/// Lists the branches by name.
+/// Lists the branches whose names contain a text, by name.
 pub fn branches(
     tx: &mut ReadTx<'_>,
     project: &ProjectRef,
+    search: &str,
     page: &Unvalidated<Page>,
 ) -> Result<InProject<(Slice<Branch>, Option<String>)>> {
     let project = tx.project(project, ProjectAbility::DownloadCode)?;
@@ -395,18 +396,19 @@ pub fn branches(
     let default = tx.repository(&project)?.and_then(|repository| {
         default_branch(&project, repository.refs()).map(|branch| branch.name.short().to_owned())
     });
-    let list = branches::list_in(tx, &project, page)?;
+    let list = branches::list_in(tx, &project, search, page)?;
     Ok(InProject { project, value: (list, default) })
 }
 
-/// Lists the tags by name, descending.
+/// Lists the tags whose names contain a text, by name, descending.
 pub fn tags(
     tx: &mut ReadTx<'_>,
     project: &ProjectRef,
+    search: &str,
     page: &Unvalidated<Page>,
 ) -> Result<InProject<Slice<TagWithRelease>>> {
     let project = tx.project(project, ProjectAbility::DownloadCode)?;
-    let list = tags::list_in(tx, &project, *page.validate()?)?;
+    let list = tags::list_in(tx, &project, search, *page.validate()?)?;
     Ok(InProject { project, value: list })
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     BlockingContext, Caller, Error, Forge, ProjectRef, Result,
-    browse::{Folder, InProject, Revision, locate},
+    browse::{File, Folder, InProject, Revision, locate},
     contents::{self, BlobContent},
 };
 
@@ -46,13 +46,27 @@ pub struct UnfinishedFolder {
 
 /// Returns the last commits of the entries on a page, as many as are found in a short time.
 pub fn last_commits(cx: &mut BlockingContext<'_>, project: ProjectId, folder: &Folder) -> Result<FolderHistory> {
+    let names = folder.entries.items.iter().map(|entry| entry.name.clone()).collect();
+    find_last_commits(cx, project, folder.revision.commit, folder.path.clone(), names)
+}
+
+/// Returns the last commit of a file, as the only entry of its folder, if it is found in a short time.
+pub fn last_commit(cx: &mut BlockingContext<'_>, project: ProjectId, file: &File) -> Result<FolderHistory> {
+    let folder = file.entry.path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+    find_last_commits(cx, project, file.revision.commit, folder, vec![file.entry.name.clone()])
+}
+
+fn find_last_commits(
+    cx: &mut BlockingContext<'_>,
+    project: ProjectId,
+    commit: Oid,
+    path: String,
+    names: Vec<String>,
+) -> Result<FolderHistory> {
     let (_, repository) = cx.open_code(&ProjectRef::Id(project))?;
     let Some(repository) = repository else { return Ok(FolderHistory::default()) };
-    let names: Vec<String> = folder.entries.items.iter().map(|entry| entry.name.clone()).collect();
-    let commit = folder.revision.commit;
-    let found = repository.last_commits(commit, &folder.path, &names)?;
-    let unfinished =
-        found.is_unfinished.then(|| UnfinishedFolder { project, commit, path: folder.path.clone(), names });
+    let found = repository.last_commits(commit, &path, &names)?;
+    let unfinished = found.is_unfinished.then(|| UnfinishedFolder { project, commit, path, names });
     Ok(FolderHistory { by_name: found.by_name, unfinished })
 }
 

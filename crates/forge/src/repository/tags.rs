@@ -9,7 +9,7 @@ use model::{
 
 use crate::{
     Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, blocking,
-    branches::{conflicts_with_any, count, push, push_with_retry, require_accepted},
+    branches::{conflicts_with_any, count, find_by_name, push, push_with_retry, require_accepted},
     pushes::{self, Push, PushSource},
 };
 
@@ -38,14 +38,19 @@ pub struct NewTag {
 /// Lists the tags by name, descending.
 pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>) -> Result<Slice<TagWithRelease>> {
     let project = tx.project(project, ProjectAbility::DownloadCode)?;
-    list_in(tx, &project, *page.validate()?)
+    list_in(tx, &project, "", *page.validate()?)
 }
 
-/// Lists the tags of a project whose code the caller may read.
-pub(crate) fn list_in(tx: &mut ReadTx<'_>, project: &Project, page: Page) -> Result<Slice<TagWithRelease>> {
+/// Lists the tags whose names contain a text, of a project whose code the caller may read.
+pub(crate) fn list_in(
+    tx: &mut ReadTx<'_>,
+    project: &Project,
+    search: &str,
+    page: Page,
+) -> Result<Slice<TagWithRelease>> {
     let Some(repository) = tx.repository(project)? else { return Ok(Slice::empty(page)) };
     let refs = repository.refs();
-    let tags: Vec<&git::Ref> = refs.tags.iter().rev().collect();
+    let tags = find_by_name(refs.tags.iter().rev(), search);
     let shown = page.slice(&tags);
     let names: Vec<&str> = shown.iter().map(|tag| tag.name.short()).collect();
     let mut releases = store::releases::find_many(tx.db(), project.id, &names)?;
@@ -59,7 +64,7 @@ pub(crate) fn list_in(tx: &mut ReadTx<'_>, project: &Project, page: Page) -> Res
         tag.message.iter_mut().for_each(|message| listed.truncate_message(message));
         items.push(TagWithRelease { tag, release });
     }
-    Ok(Slice { items, total: count(refs.tags.len()), page })
+    Ok(Slice { items, total: count(tags.len()), page })
 }
 
 /// Returns a tag.

@@ -24,6 +24,7 @@ const BRANCHES_PER_PAGE: i64 = 50;
 struct BranchesTemplate {
     layout: Layout,
     head: ProjectHead,
+    search: String,
     default: String,
     branches: Vec<Branch>,
     can_push: bool,
@@ -33,7 +34,9 @@ struct BranchesTemplate {
 pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (project, query) = (cx.project(), cx.query());
     let page = paging::requested(&query, BRANCHES_PER_PAGE);
-    let (viewer, found) = cx.read(move |tx| browse::branches(tx, &project, &page)).await?;
+    let search = query.text("search");
+    let text = search.clone();
+    let (viewer, found) = cx.read(move |tx| browse::branches(tx, &project, &text, &page)).await?;
     let InProject { project, value: (branches, default) } = found;
     response::page(&BranchesTemplate {
         head: ProjectHead::new(&project, Tab::Branches, &viewer),
@@ -41,6 +44,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         layout: Layout::new(&cx, viewer, format!("Branches · {}", project.full_path())),
         default: default.unwrap_or_default(),
         pager: Pager::of(&cx.uri, &query, &branches),
+        search,
         branches: branches.items,
     })
 }

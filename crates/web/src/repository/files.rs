@@ -6,9 +6,12 @@ use askama::Template;
 use forge::{
     BlockingContext, Caller, ProjectAbility,
     browse::{self, File, FolderOrFile, InProject, Revision, RevisionKind},
-    history_pages,
+    history_pages::{self, FolderHistory, UnfinishedFolder},
 };
-use model::{Oid, Project, objects::EntryKind};
+use model::{
+    Oid, Project,
+    objects::{EntryKind, LastCommit},
+};
 
 use super::folder::{self, Breadcrumb, ENTRIES_PER_PAGE, FolderView, SYMBOLIC_LINK};
 use crate::{
@@ -48,8 +51,13 @@ struct FileView {
     breadcrumbs: Vec<Breadcrumb>,
     size: String,
     note: Option<&'static str>,
+    /// The last commit that changed the file, if it was found in time.
+    last_commit: Option<Arc<LastCommit>>,
+    unfinished_history: Option<UnfinishedFolder>,
     raw_url: String,
     history_url: String,
+    /// The URL of the file in this commit, whatever happens to the branch.
+    permanent_url: String,
     blame_url: Option<String>,
     edit_url: Option<String>,
     /// The other way to show a Markdown file: the source, or the rendered text.
@@ -111,7 +119,9 @@ async fn show(cx: PageCx, requested: EntryKind) -> PageResult {
                     View::Folder(Box::new(FolderView::new(cx, &project, *folder, history, &uri)?))
                 }
                 FolderOrFile::File(file) => {
-                    View::File(Box::new(FileView::new(cx, &project, *file, is_plain, &pages.0.highlight_cache)?))
+                    let history = history_pages::last_commit(cx, project.id, &file)?;
+                    let view = FileView::new(cx, &project, *file, history, is_plain, &pages.0.highlight_cache)?;
+                    View::File(Box::new(view))
                 }
             };
             Ok((project, view))
@@ -135,6 +145,9 @@ async fn show(cx: PageCx, requested: EntryKind) -> PageResult {
                 file.edit_url = Some(head.links.edit(&file.revision.name, &file.path));
             }
             let title = title(&file.name, &file.revision, &project);
+            if let Some(unfinished) = file.unfinished_history.clone() {
+                history_pages::complete_later(cx.forge(), cx.caller(), unfinished);
+            }
             if let Some((id, text)) = file.unfinished.clone() {
                 highlight_later(&cx, id, file.name.clone(), text);
             }
@@ -169,6 +182,7 @@ impl FileView {
         cx: &mut BlockingContext<'_>,
         project: &Project,
         file: File,
+        mut history: FolderHistory,
         is_plain: bool,
         cache: &HighlightCache,
     ) -> forge::Result<Self> {
@@ -200,8 +214,11 @@ impl FileView {
             breadcrumbs: folder::breadcrumbs(&links, &project.path, &revision, &path),
             size: human_size(file.size),
             note,
+            last_commit: history.by_name.remove(&file.entry.name),
+            unfinished_history: history.unfinished,
             raw_url: links.raw(&revision, &path),
             history_url: links.commits(&revision, &path),
+            permanent_url: links.blob(&file.revision.commit.to_string(), &path),
             blame_url: matches!(content, FileContent::Lines(_) | FileContent::Rendered(_) | FileContent::Table(_))
                 .then(|| links.blame(&revision, &path)),
             edit_url: None,

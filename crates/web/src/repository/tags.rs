@@ -24,6 +24,7 @@ const TAGS_PER_PAGE: i64 = 50;
 struct TagsTemplate {
     layout: Layout,
     head: ProjectHead,
+    search: String,
     tags: Vec<TagWithRelease>,
     can_edit: bool,
     pager: Pager,
@@ -32,13 +33,17 @@ struct TagsTemplate {
 pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (project, query) = (cx.project(), cx.query());
     let page = paging::requested(&query, TAGS_PER_PAGE);
-    let (viewer, InProject { project, value: tags }) = cx.read(move |tx| browse::tags(tx, &project, &page)).await?;
+    let search = query.text("search");
+    let text = search.clone();
+    let (viewer, InProject { project, value: tags }) =
+        cx.read(move |tx| browse::tags(tx, &project, &text, &page)).await?;
     let can_edit = viewer.can_in(&project, ProjectAbility::PushCode);
     response::page(&TagsTemplate {
         head: ProjectHead::new(&project, Tab::Tags, &viewer),
         layout: Layout::new(&cx, viewer, format!("Tags · {}", project.full_path())),
         can_edit,
         pager: Pager::of(&cx.uri, &query, &tags),
+        search,
         tags: tags.items,
     })
 }

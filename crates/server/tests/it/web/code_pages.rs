@@ -214,3 +214,25 @@ async fn old_forms_of_urls_lead_to_the_current_ones() {
         assert_eq!((moved.code(), moved.header("location")), (301, &*format!("/ann/rocket{current}")), "{old}");
     }
 }
+
+#[tokio::test]
+async fn branches_and_tags_are_found_by_a_part_of_their_names() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    ann.make("/projects", json!({ "name": "rocket", "visibility_level": 20 })).await;
+    let local = LocalRepository::new();
+    local.commit_file("README.md", "# x\n");
+    for name in ["feature/engine", "feature/Parachute", "fix"] {
+        local.git(&["branch", name]);
+        local.git(&["tag", &format!("tag-{name}")]);
+    }
+    forge.push_all(&ann, ProjectId::new(1), &local).await;
+    let visitor = forge.browser();
+    for (page, prefix) in [("branches", ""), ("tags", "tag-")] {
+        let found = visitor.get(&format!("/ann/rocket/-/{page}?search=PARA")).await;
+        assert!(found.text.contains(&format!("<bdi>{prefix}feature/Parachute</bdi>")), "{found}");
+        assert!(!found.text.contains("engine") && found.text.contains("value=\"PARA\""), "{found}");
+        let missing = visitor.get(&format!("/ann/rocket/-/{page}?search=%3Cb%3E")).await;
+        assert!(missing.text.contains("has a name with “<bdi>&lt;b&gt;</bdi>”"), "{missing}");
+    }
+}
