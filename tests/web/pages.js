@@ -94,8 +94,10 @@ function addresses(instance) {
     "/dashboard/issues": ["/dashboard/issues", "/dashboard/issues?scope=created"],
     "/explore": ["/explore", "/explore?search=nothing+here"],
     "/groups/{group}": "/groups/acme",
+    "/groups/{group}/-/issues": ["/groups/acme/-/issues", "/groups/acme/-/issues?label_name=bug"],
     "/{namespace}": ["/ann", "/acme", "/missing"],
     "/{project}": ["/acme/rocket", "/ann/empty", "/ann/secret"],
+    "/{project}/-/activity": "/acme/rocket/-/activity",
     "/{project}/-/tree": null,
     "/{project}/-/tree/{location}": "/acme/rocket/-/tree/main/src",
     "/{project}/-/blob/{location}": ["src/engine.rs", "docs/manual.md", "logo.png"].map(

@@ -1,7 +1,10 @@
 // What people do with the web interface, with and without JavaScript.
 
+import { generateKeyPairSync } from "node:crypto";
+
 import { launch, signIn, visit } from "./browser.js";
-import { api } from "./gable.js";
+import { api, createUser, eventually, password, url } from "./gable.js";
+import { PNG } from "./instance.js";
 import { check, test } from "./tests.js";
 
 /** The stories: each opens its own windows with `open(username)`. */
@@ -58,6 +61,106 @@ const STORIES = {
     await eve.getByRole("button", { name: "Reopen issue" }).click();
     const issues = await api("GET", `/projects/${rocket.id}/issues?state=opened`);
     check(issues.some((issue) => issue.title === title), "the issue is not open");
+  },
+
+  async "a reporter reports an issue with a label and a picture"(open) {
+    const page = await open("eve");
+    await page.goto("/acme/rocket");
+    await page.getByRole("navigation", { name: "Project" }).getByRole("link", { name: "Issues" }).click();
+    await page.getByRole("link", { name: "New issue" }).click();
+    await page.getByLabel("Title").fill("The logo is only red");
+    await page.getByLabel("bug", { exact: true }).check();
+    await page.getByLabel("Attach files").setInputFiles({ name: "logo.png", mimeType: "image/png", buffer: PNG });
+    await page.getByRole("button", { name: "Create issue" }).click();
+    await expectHeading(page, "The logo is only red");
+    await page.getByRole("main").getByRole("link", { name: "bug", exact: true }).first().waitFor();
+    const picture = page.getByRole("img", { name: "logo" });
+    check((await picture.evaluate((image) => image.decode().then(() => image.naturalWidth))) === 8, "no picture is shown");
+  },
+
+  async "a developer moves a card of the board"(open, { label, rocket, users }) {
+    const title = `A card ${Date.now()}`;
+    const issue = await api("POST", `/projects/${rocket.id}/issues`, { title }, users.dan);
+    const page = await open("dan");
+    await page.goto("/acme/rocket/-/boards");
+    const column = page.getByRole("region", { name: label.name });
+    const card = page.getByRole("listitem").filter({ hasText: title });
+    const hasScript = (await card.getAttribute("draggable")) === "true";
+    if (hasScript) await card.dragTo(column);
+    else await card.getByRole("button", { name: `to ${label.name}` }).click();
+    await column.getByRole("listitem").filter({ hasText: title }).waitFor();
+    const { labels } = await api("GET", `/projects/${rocket.id}/issues/${issue.id}`);
+    check(labels.includes(label.name), `labels ${labels}`);
+  },
+
+  async "a developer restores a deleted branch and finds its commit"(open, { secret, users }) {
+    const name = `spare-${Date.now()}`;
+    const repository = `/projects/${secret.id}/repository`;
+    await api("POST", `${repository}/branches`, { branch_name: name, ref: "main" }, users.ann);
+    const file = { file_path: name, branch_name: name, content: "spare", commit_message: `Try ${name}` };
+    await api("POST", `${repository}/files`, file, users.ann);
+    const page = await open("ann");
+    await page.goto("/ann/secret/-/branches");
+    await page.getByRole("button", { name: `Delete ${name}` }).click();
+    await page.getByRole("link", { name: "activity", exact: true }).click();
+    await page.getByRole("button", { name: `Restore ${name}` }).click();
+    await page.getByRole("link", { name: `Try ${name}` }).first().click();
+    await expectHeading(page, `Try ${name}`);
+  },
+
+  async "a user adds an SSH key and creates a token"(open) {
+    const user = await createUser(`user${Date.now()}`, "New User");
+    const page = await open(user.username);
+    await page.getByRole("link", { name: user.username, exact: true }).click();
+    await page.getByRole("link", { name: "Settings" }).click();
+    const settings = page.getByRole("navigation", { name: "Settings" });
+    await settings.getByRole("link", { name: "SSH keys" }).click();
+    await page.getByLabel("Public key").fill("not a key");
+    await page.getByRole("button", { name: "Add key" }).click();
+    await page.locator("#key-error").waitFor();
+    await page.getByLabel("Public key").fill(sshKey("laptop"));
+    await page.getByRole("button", { name: "Add key" }).click();
+    await page.getByRole("button", { name: "Remove laptop" }).waitFor();
+    await settings.getByRole("link", { name: "Access tokens" }).click();
+    await page.getByLabel("Name").fill("script");
+    await page.getByLabel("Current password").fill(password);
+    await page.getByRole("button", { name: "Create token" }).click();
+    const token = await page.locator("code.secret").textContent();
+    const response = await fetch(`${url}/api/v3/user`, { headers: { "private-token": token } });
+    check((await response.json()).username === user.username, "the token does not work");
+    await page.getByRole("button", { name: "Revoke script" }).click();
+    const revoked = await fetch(`${url}/api/v3/user`, { headers: { "private-token": token } });
+    check(revoked.status === 401, `status ${revoked.status} with a revoked token`);
+  },
+
+  async "a maintainer resends what a webhook did not receive"(open, { rocket, hook }) {
+    const page = await open("ann");
+    await page.goto("/acme/rocket");
+    await page.getByRole("navigation", { name: "Project" }).getByRole("link", { name: "Settings" }).click();
+    await page.getByRole("navigation", { name: "Settings" }).getByRole("link", { name: "Webhooks" }).click();
+    await page.getByRole("link", { name: hook.url }).click();
+    const deliveries = () => api("GET", `/projects/${rocket.id}/hooks/${hook.id}/deliveries`);
+    const before = (await deliveries()).length;
+    await page.getByRole("link", { name: /^Push Hook/ }).first().click();
+    await page.getByRole("button", { name: "Resend" }).click();
+    await eventually("another delivery", async () => (await deliveries()).length > before);
+  },
+
+  async "an administrator blocks a user, who is signed out"(open) {
+    const user = await createUser(`guest${Date.now()}`, "Unwelcome Guest");
+    const guest = await open(user.username);
+    const root = await open("root");
+    await root.getByRole("link", { name: "Admin" }).click();
+    await root.getByRole("main").getByRole("link", { name: "Users" }).first().click();
+    await root.getByLabel("Search", { exact: true }).last().fill(user.username);
+    await root.getByRole("button", { name: "Show" }).click();
+    await root.getByRole("link", { name: user.username, exact: true }).click();
+    await root.getByRole("button", { name: "Block user" }).click();
+    await root.getByRole("button", { name: "Unblock user" }).waitFor();
+    await guest.goto("/dashboard");
+    check(guest.url().includes("/users/sign_in"), `a blocked user sees ${guest.url()}`);
+    await signIn(guest, user.username);
+    await guest.getByRole("alert").waitFor();
   },
 
   async "a developer compares two branches"(open) {
@@ -168,6 +271,14 @@ export async function tellStories(instance) {
   } finally {
     await browser.close();
   }
+}
+
+/** Returns the public part of a new SSH key. */
+function sshKey(comment) {
+  const { x } = generateKeyPairSync("ed25519").publicKey.export({ format: "jwk" });
+  const parts = [Buffer.from("ssh-ed25519"), Buffer.from(x, "base64url")];
+  const blob = Buffer.concat(parts.flatMap((part) => [Buffer.from([0, 0, 0, part.length]), part]));
+  return `ssh-ed25519 ${blob.toString("base64")} ${comment}`;
 }
 
 async function expectText(page, text) {
