@@ -14,16 +14,24 @@ use axum::{
 
 use crate::{PASSWORD, TestForge, TestResponse};
 
+/// The names and values of the cookies of a visitor.
+pub type Cookies = BTreeMap<String, String>;
+
 /// A visitor without or with a session.
 pub struct Browser {
     service: HttpService,
-    cookies: Mutex<BTreeMap<String, String>>,
+    cookies: Mutex<Cookies>,
 }
 
 impl TestForge {
     /// Returns a visitor who is not signed in.
     pub fn browser(&self) -> Browser {
-        Browser { service: self.service.clone(), cookies: Mutex::default() }
+        self.browser_with(Cookies::new())
+    }
+
+    /// Returns a visitor with these cookies, such as those of another copy of the forge.
+    pub fn browser_with(&self, cookies: Cookies) -> Browser {
+        Browser { service: self.service.clone(), cookies: Mutex::new(cookies) }
     }
 
     /// Signs a user in with the password that all test users have.
@@ -93,6 +101,11 @@ impl Browser {
         let token = form_token(&form.text);
         let fields = [("form_token", token.as_str()), ("login", username), ("password", password)];
         self.post("/users/sign_in", &[("sec-fetch-site", "same-origin")], &fields).await
+    }
+
+    /// Returns all cookies.
+    pub fn cookies(&self) -> Cookies {
+        self.cookies.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns a cookie.
