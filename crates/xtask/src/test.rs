@@ -103,10 +103,11 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
 const DATABASE_PACKAGES: [&str; 3] = ["server", "webhooks", "wire"];
 
 /// Slow tests of those packages that do not depend on the database engine: transports, memory, archives, files of
-/// repositories and backups, and crashes of what is outside of the database; and tests of the lock of SQLite.
+/// repositories and backups, pages of code, and crashes of what is outside of the database; and tests of the lock of SQLite.
 /// They run on SQLite only. Of the access tables, those of projects in groups are checked on both.
-const SQLITE_ONLY: [&str; 24] = [
+const SQLITE_ONLY: [&str; 32] = [
     "policy::access::the_access_table",
+    "policy::access_to_pages::",
     "policy::access_to_projects::access_to_a_personal_project_by_role_and_visibility",
     "policy::access_to_projects::access_to_a_project_after_it_was_revoked",
     "repository::hostile_repositories::",
@@ -129,6 +130,13 @@ const SQLITE_ONLY: [&str; 24] = [
     "crash::power_cuts::no_project_and_no_file_is_lost",
     "crash::power_cuts::no_webhook_delivery_is_lost",
     "contract::contract::",
+    "web::code_history::",
+    "web::code_pages::",
+    "web::differences::",
+    "web::help::",
+    "web::hostile_content::",
+    "web::lint::",
+    "web::page_sizes::",
     "projects::imports::endless_imports_use_the_slots_of_one_user_only",
 ];
 
