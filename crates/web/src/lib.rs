@@ -13,7 +13,6 @@ mod form_tokens;
 mod forms;
 mod help;
 mod layout;
-mod links;
 mod page_permits;
 mod paging;
 mod projects;
@@ -39,6 +38,7 @@ use model::Time;
 use context::PageCx;
 use error::PageError;
 use help::ApiDocument;
+use markup::links;
 use page_permits::PagePermits;
 use text::highlight::HighlightCache;
 
