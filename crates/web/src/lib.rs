@@ -3,6 +3,7 @@
 mod accounts;
 mod admin;
 mod assets;
+mod avatars;
 mod ci;
 mod context;
 mod error;

@@ -2,6 +2,7 @@
 
 mod account_settings;
 mod admin_pages;
+mod avatars;
 mod ci_settings;
 mod code_history;
 mod code_pages;
