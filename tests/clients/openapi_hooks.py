@@ -410,6 +410,8 @@ def believable(method, path):
         return TOKEN
     if path == "/user":
         return {"name": "Made Up", "username": f"made-up{next(numbers)}", "password": None, "email": None}
+    if path == "/markdown":
+        return {"text": "*made* up #1", "gfm": True, "project": None}
     if path == "/ci/lint":
         return {"content": CI_FILE}
     if path == "/session":

@@ -212,8 +212,12 @@ const MAX_URI_LENGTH: usize = 16 << 10;
 impl HttpService {
     /// Builds the service; `extra_routes` are served with the same middleware as the API.
     pub fn new(app: &App, extra_routes: Router) -> Self {
+        let avatars = Router::new()
+            .route("/uploads/-/system/{kind}/avatar/{id}/{name}", axum::routing::get(public_files::avatars::get))
+            .with_state(app.clone());
         let extra_routes = extra_routes
             .route("/-/identicon/{seed}", axum::routing::get(public_files::identicon::get))
+            .merge(avatars)
             .layer(from_fn(access_log::record_route_layer));
         let api = v3::routes()
             .into_router("/api/v3")

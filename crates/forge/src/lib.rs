@@ -17,7 +17,7 @@ pub use ci::{
     stale_jobs, statuses, stuck_jobs, traces, triggers, variables,
 };
 pub use projects::{
-    deploy_keys, events, explore, fork_links, forks, group_pages, groups, member_pages, members, namespaces,
+    avatars, deploy_keys, events, explore, fork_links, forks, group_pages, groups, member_pages, members, namespaces,
     project_pages, search_pages, uploads,
 };
 use projects::{import_slots, imports};

@@ -67,6 +67,8 @@ ids! {
     EventId
     /// The id of an upload.
     UploadId
+    /// The id of an uploaded avatar.
+    AvatarId
     /// The id of a repository.
     RepositoryId
     /// The id of a pack.

@@ -11,7 +11,9 @@ mod webhooks;
 pub use accounts::{emails, keys, tokens, users, web_sessions};
 pub use admin::tasks;
 pub use ci::{jobs, pipelines, runners, statuses, triggers, variables};
-pub use projects::{deploy_keys, events, groups, imports, members, namespaces, roles, storage, uploads, visibility};
+pub use projects::{
+    avatars, deploy_keys, events, groups, imports, members, namespaces, roles, storage, uploads, visibility,
+};
 pub use repository::{commit_notes, objects, packs, protections, refs, releases};
 pub use tracker::{boards, issues, labels, milestones, notes, references, text_references};
 pub use webhooks::{hooks, webhook_events};
@@ -32,8 +34,8 @@ pub use emails::Email;
 pub use events::Event;
 pub use hooks::{Delivery, EventKind, Hook};
 pub use ids::{
-    ArtifactId, BoardId, BoardListId, CommitNoteId, DeliveryId, DeployKeyId, EmailId, EventId, ForkLinkId, HookId,
-    IntentId, IssueId, IssueIid, JobId, KeyId, LabelId, MilestoneId, MilestoneIid, NamespaceId, NoteId, PackId,
+    ArtifactId, AvatarId, BoardId, BoardListId, CommitNoteId, DeliveryId, DeployKeyId, EmailId, EventId, ForkLinkId,
+    HookId, IntentId, IssueId, IssueIid, JobId, KeyId, LabelId, MilestoneId, MilestoneIid, NamespaceId, NoteId, PackId,
     PipelineId, ProjectId, RepositoryId, RunnerId, ShareId, TaskId, TokenId, TriggerId, UploadId, UserId, WebSessionId,
     WebhookEventId,
 };

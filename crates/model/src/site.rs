@@ -25,9 +25,9 @@ impl Site {
         format!("{}/{path}", self.root)
     }
 
-    /// Returns the URL of the generated avatar of a user.
-    pub fn identicon(&self, username: &str) -> String {
-        format!("{}{}", self.root, identicon_path(username))
+    /// Returns the URL of a path, which begins with a slash.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.root)
     }
 
     /// Returns the URL of the page of a group.

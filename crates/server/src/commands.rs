@@ -234,7 +234,7 @@ pub(crate) struct Doctor {
     /// Repair problems; unreferenced files are moved to lost+found in the data folder, never deleted
     #[arg(long)]
     pub(crate) fix: bool,
-    /// With --fix, remove the records of uploads, artifacts and traces whose files are missing; lost+found keeps a list
+    /// With --fix, remove the records of uploads, avatars, artifacts and traces whose files are missing; lost+found keeps a list
     #[arg(long, requires = "fix")]
     pub(crate) forget_missing: bool,
     /// Print the report as JSON

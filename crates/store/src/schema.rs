@@ -21,6 +21,7 @@ diesel::table! {
         twitter -> Text,
         website_url -> Text,
         organization -> Nullable<Text>,
+        avatar -> Nullable<Text>,
         confirmed_at -> Nullable<BigInt>,
         current_sign_in_at -> Nullable<BigInt>,
         last_sign_in_at -> Nullable<BigInt>,
@@ -47,6 +48,7 @@ diesel::table! {
         lfs_enabled -> Nullable<Bool>,
         name_key -> Text,
         path_key -> Text,
+        avatar -> Nullable<Text>,
     }
 }
 
@@ -144,6 +146,21 @@ diesel::table! {
         name -> Text,
         size -> Nullable<BigInt>,
         complete -> Bool,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    avatars (id) {
+        id -> BigInt,
+        user_id -> Nullable<BigInt>,
+        project_id -> Nullable<BigInt>,
+        group_id -> Nullable<BigInt>,
+        storage_id -> Text,
+        name -> Text,
+        content_type -> Text,
+        size -> Nullable<BigInt>,
+        is_current -> Bool,
         created_at -> BigInt,
     }
 }

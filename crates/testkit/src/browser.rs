@@ -77,22 +77,23 @@ impl Browser {
         page: &str,
         to: &str,
         fields: &[(&str, &str)],
-        (name, content): (&str, &str),
+        (name, content): (&str, impl AsRef<[u8]>),
     ) -> TestResponse {
         const BOUNDARY: &str = "b0undary";
         let token = form_token(&self.get(page).await.text);
         let part = |header: &str, value: &str| {
             format!("--{BOUNDARY}\r\nContent-Disposition: form-data; {header}\r\n\r\n{value}\r\n")
         };
-        let mut body = part("name=\"form_token\"", &token);
+        let mut head = part("name=\"form_token\"", &token);
         for (field, value) in fields {
-            body += &part(&format!("name=\"{field}\""), value);
+            head += &part(&format!("name=\"{field}\""), value);
         }
-        body += &part(&format!("name=\"file\"; filename=\"{name}\""), content);
-        body += &format!("--{BOUNDARY}--\r\n");
+        let file = format!("form-data; name=\"file\"; filename=\"{name}\"");
+        head += &format!("--{BOUNDARY}\r\nContent-Disposition: {file}\r\n\r\n");
+        let body = [head.as_bytes(), content.as_ref(), format!("\r\n--{BOUNDARY}--\r\n").as_bytes()].concat();
         let content_type = format!("multipart/form-data; boundary={BOUNDARY}");
         let headers = [("sec-fetch-site", "same-origin"), (header::CONTENT_TYPE.as_str(), content_type.as_str())];
-        self.send(Method::POST, to, &headers, &body).await
+        self.send_bytes(Method::POST, to, &headers, body).await
     }
 
     /// Fills in and submits the sign-in form.
@@ -115,6 +116,10 @@ impl Browser {
 
     /// Sends a request with the cookies, keeps those of the response, and decompresses it.
     pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> TestResponse {
+        self.send_bytes(method, path, headers, body.into()).await
+    }
+
+    async fn send_bytes(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> TestResponse {
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "gable.test");
         let cookies: Vec<String> = {
             let cookies = self.cookies.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +132,7 @@ impl Browser {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a header name");
             request = request.header(name, HeaderValue::from_str(value).expect("a header value"));
         }
-        let request = request.body(Body::from(body.to_owned())).expect("a well-formed request");
+        let request = request.body(Body::from(body)).expect("a well-formed request");
         let mut response = TestResponse::read(self.service.handle(request).await).await;
         for cookie in response.headers.get_all(header::SET_COOKIE) {
             let cookie = cookie.to_str().expect("text");

@@ -356,6 +356,11 @@ impl TestForge {
         self.files_in(&["uploads", "artifacts"])
     }
 
+    /// Returns the paths of the files of all avatars, complete or not.
+    pub fn avatar_files(&self) -> Vec<String> {
+        self.files_in(&["avatars"])
+    }
+
     /// Returns the paths of the files of all packs, complete or not.
     pub fn pack_files(&self) -> Vec<String> {
         self.files_in(&["packs"])

@@ -3,6 +3,7 @@
 mod accounts;
 mod admin;
 mod assets;
+mod avatars;
 mod ci;
 mod context;
 mod error;
@@ -13,7 +14,6 @@ mod form_tokens;
 mod forms;
 mod help;
 mod layout;
-mod links;
 mod page_permits;
 mod paging;
 mod projects;
@@ -39,6 +39,7 @@ use model::Time;
 use context::PageCx;
 use error::PageError;
 use help::ApiDocument;
+use markup::links;
 use page_permits::PagePermits;
 use text::highlight::HighlightCache;
 

@@ -1,4 +1,5 @@
-//! Files served outside the API under their public paths: uploads of projects and default avatars.
+//! Files served outside the API under their public paths: uploads of projects and avatars.
 
+pub(crate) mod avatars;
 pub(crate) mod identicon;
 pub(crate) mod uploads;

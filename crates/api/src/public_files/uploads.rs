@@ -8,7 +8,7 @@ use std::{ops::Range, sync::Arc};
 use axum::{
     body::Body,
     extract::{FromRequestParts as _, Request},
-    http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header},
+    http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts},
     response::{IntoResponse as _, Response},
 };
 use forge::{Caller, Error, ProjectRef, uploads, web_sessions};
@@ -60,14 +60,7 @@ pub(crate) async fn get(app: App, upload_path: UploadPath, request: Request) -> 
 
 async fn respond(app: App, upload_path: UploadPath, request: Request) -> Result<Response, ApiError> {
     let (mut parts, _) = request.into_parts();
-    parts.extensions.insert(Arc::new(request_params::read_query(parts.uri.query())?));
-    let mut cx = CallerCx::from_request_parts(&mut parts, &app).await?;
-    if !cx.caller.has_credentials()
-        && let Some(secret) = session(&parts.headers, &parts.extensions)
-    {
-        let identity = AccessLogContext::of(&parts.extensions).identity();
-        cx.caller = Caller::with_web_session(secret).with_log_identity(identity);
-    }
+    let cx = visitor(&app, &mut parts).await?;
     let UploadPath { project, secret, name } = upload_path;
     let project = ProjectRef::Path(project);
     let upload = cx.read_inline(move |tx| uploads::open(tx, &project, &secret, &name)).await.map_err(hide_error)?;
@@ -103,6 +96,19 @@ async fn respond(app: App, upload_path: UploadPath, request: Request) -> Result<
     Ok(response)
 }
 
+/// Returns the caller with a token, or with the session of a browser if the request has no token.
+pub(super) async fn visitor(app: &App, parts: &mut Parts) -> Result<CallerCx, ApiError> {
+    parts.extensions.insert(Arc::new(request_params::read_query(parts.uri.query())?));
+    let mut cx = CallerCx::from_request_parts(parts, app).await?;
+    if !cx.caller.has_credentials()
+        && let Some(secret) = session(&parts.headers, &parts.extensions)
+    {
+        let identity = AccessLogContext::of(&parts.extensions).identity();
+        cx.caller = Caller::with_web_session(secret).with_log_identity(identity);
+    }
+    Ok(cx)
+}
+
 /// Returns the secret of the session of a browser.
 fn session<'a>(headers: &'a HeaderMap, extensions: &Extensions) -> Option<&'a str> {
     let is_secure = extensions.get::<PublicEndpoint>().is_some_and(|endpoint| endpoint.secure);
@@ -120,7 +126,7 @@ pub(crate) fn is_from_browser(request: &Request) -> bool {
 }
 
 /// Maps a hidden project, a missing project, and a wrong secret or name to the same 404.
-fn hide_error(error: Error) -> ApiError {
+pub(super) fn hide_error(error: Error) -> ApiError {
     match error {
         Error::NotFound(_) | Error::Forbidden(_) | Error::Unauthenticated => ApiError::RouteNotFound,
         other => ApiError::Forge(other),
@@ -151,7 +157,7 @@ fn headers(upload: &Upload) -> HeaderMap {
 }
 
 /// Returns whether the client has the file already.
-fn matches_etag(request_headers: &HeaderMap, response_headers: &HeaderMap) -> bool {
+pub(super) fn matches_etag(request_headers: &HeaderMap, response_headers: &HeaderMap) -> bool {
     let tags = request_headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
     let etag = response_headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
     tags.flat_map(|tags| tags.split(','))

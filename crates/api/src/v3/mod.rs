@@ -13,7 +13,7 @@ use admin::instance;
 use ci::{jobs, lint, pipelines, runners, statuses, traces, triggers, variables};
 use projects::{deploy_keys, events, fork_links, groups, members, namespaces, project_params, uploads};
 use repository::{branches, commit_notes, commits, contents, repository_files, tags};
-use tracker::{boards, issues, labels, milestones, notes};
+use tracker::{boards, issues, labels, markdown, milestones, notes};
 use webhooks::{deliveries, hooks, system_hooks};
 
 use crate::{openapi, routes::Routes};
@@ -53,6 +53,7 @@ pub(crate) fn routes() -> Routes {
         .merge(issues::routes())
         .merge(notes::routes())
         .merge(milestones::routes())
+        .merge(markdown::routes())
         .merge(pipelines::routes())
         .merge(jobs::routes())
         .merge(traces::routes())

@@ -106,7 +106,7 @@ pub async fn run_checks(forge: &Forge, options: &DoctorOptions) -> Vec<Finding> 
         Err(error) => findings.push(check_failed("repositories", &error)),
     }
     add_findings(&mut findings, "packs", packs::check(forge, options).await);
-    for kind in [StoredFileKind::Uploads, StoredFileKind::Artifacts, StoredFileKind::Traces] {
+    for kind in StoredFileKind::ALL {
         stored_files::check(forge, options, kind, &mut findings).await;
     }
     add_findings(&mut findings, "instance key", instance_key(forge).await.map(Some));
@@ -121,7 +121,7 @@ pub async fn move_orphans_aside(forge: &Forge, options: &DoctorOptions) -> Resul
     let projects = projects(forge).await?;
     let mut findings = repositories::find_orphans(forge, options, &projects).await?;
     findings.extend(packs::move_orphans_aside(forge, options).await?);
-    for kind in [StoredFileKind::Uploads, StoredFileKind::Artifacts, StoredFileKind::Traces] {
+    for kind in StoredFileKind::ALL {
         stored_files::move_orphans_aside(forge, options, kind, &mut findings).await?;
     }
     Ok(findings)

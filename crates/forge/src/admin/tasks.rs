@@ -10,7 +10,7 @@ use tracing::{error, info, warn};
 use crate::{
     Ability, Caller, Error, Forge, ReadTx, Result, WriteTx,
     artifacts::{self, Artifact},
-    blocking, branches, deliveries, imports, maintenance, stale_jobs, stored_files, system_events, traces,
+    avatars, blocking, branches, deliveries, imports, maintenance, stale_jobs, stored_files, system_events, traces,
     web_sessions,
 };
 
@@ -21,7 +21,7 @@ pub enum Task {
     SweepTokens,
     /// Deletes expired memberships and shares.
     SweepMemberships,
-    /// Removes abandoned uploads.
+    /// Removes abandoned uploads and unused avatars.
     SweepUploads,
     /// Removes expired and abandoned artifacts.
     SweepArtifacts,
@@ -320,6 +320,7 @@ async fn run(forge: &Forge, record: TaskRecord) -> Result<()> {
         Task::SweepMemberships => sweep_memberships(forge, id).await,
         Task::SweepUploads => {
             stored_files::sweep::<Upload>(forge).await?;
+            avatars::sweep(forge).await?;
             forge.write(Caller::system(), move |tx| reschedule(tx, id, stored_files::SWEEP_EVERY)).await
         }
         Task::SweepArtifacts => {
@@ -421,7 +422,9 @@ async fn remove_project(forge: &Forge, project: ProjectId, task: TaskId) -> Resu
             store::projects::purge(tx.db(), project)?;
             Ok(store::tasks::delete(tx.db(), task)?)
         })
-        .await
+        .await?;
+    // Its avatar has no owner any more.
+    avatars::sweep(forge).await
 }
 
 /// Deletes expired memberships in small transactions, so that other writes are not delayed, and reschedules the task.

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use crate::{Caller, Forge, Result};
 
 /// The age at which an unfinished file counts as abandoned; requests time out earlier.
-const ABANDONED_AFTER: SignedDuration = SignedDuration::from_hours(1);
+pub(crate) const ABANDONED_AFTER: SignedDuration = SignedDuration::from_hours(1);
 /// How often abandoned and expired files are removed.
 pub(crate) const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// The number of files that are removed at once.

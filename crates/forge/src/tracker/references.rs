@@ -7,12 +7,16 @@ use std::{
 
 use git::Repository;
 use model::{
-    IssueIid, LabelId, MilestoneIid, NamespaceKind, Oid, Project, ProjectId, UserState,
+    IssueIid, LabelId, MilestoneIid, NamespaceKind, Oid, Project, ProjectId, UserState, Violations,
     text_references::{self, TextReference},
 };
 
-use crate::{Ability, BlockingContext, Error, GroupAbility, GroupRef, ProjectAbility, ProjectRef, ReadTx, Result};
+use crate::{
+    Ability, BlockingContext, Error, GroupAbility, GroupRef, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated,
+};
 
+/// The maximum length of a text that is rendered as Markdown, in bytes.
+pub const MAX_RENDERED_BYTES: usize = 512 << 10;
 /// The maximum length of the texts of a page that are searched, in bytes.
 const MAX_TEXT_LENGTH: usize = 1 << 20;
 /// The maximum number of references that are looked up for a page.
@@ -100,6 +104,50 @@ pub fn resolve<'a>(
     Ok(References(found))
 }
 
+/// A text that is rendered and not stored.
+#[derive(Clone, Debug)]
+pub struct TextPreview {
+    /// The text.
+    pub text: String,
+    /// The project that the text belongs to.
+    pub project: Option<ProjectRef>,
+    /// Whether references are looked up.
+    pub resolves_references: bool,
+}
+
+/// A text with what it refers to.
+#[derive(Clone, Debug)]
+pub struct ResolvedText {
+    /// The text.
+    pub text: String,
+    /// The project that the text belongs to.
+    pub project: Option<Project>,
+    /// What was found; nothing unless references are looked up.
+    pub references: References,
+}
+
+/// Looks up the references in a text that is rendered and not stored. Without a project, only users and groups are found.
+pub fn resolve_preview(cx: &mut BlockingContext<'_>, preview: &Unvalidated<TextPreview>) -> Result<ResolvedText> {
+    cx.read(|tx| tx.authorize(Ability::ViewPages).map(drop))?;
+    let TextPreview { text, project, resolves_references } = preview.validate()?;
+    if text.len() > MAX_RENDERED_BYTES {
+        let message = format!("is too long (maximum is {MAX_RENDERED_BYTES} bytes)");
+        return Err(Error::Invalid(Violations::one("text", message)));
+    }
+    let project = project.as_ref().map(|project| cx.read(|tx| tx.project(project, ProjectAbility::ViewProject)));
+    let project = project.transpose()?;
+    let references = match &project {
+        _ if !resolves_references => References::default(),
+        Some(project) => resolve(cx, project.id, std::iter::once(text.as_str()))?,
+        None => cx.read(|tx| {
+            let mut found = HashMap::new();
+            resolve_users(tx, &collect(std::iter::once(text.as_str())), &mut found)?;
+            Ok(References(found))
+        })?,
+    };
+    Ok(ResolvedText { text: text.clone(), project, references })
+}
+
 /// Returns the first references in the texts, each once.
 fn collect<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<TextReference> {
     let (mut seen, mut wanted, mut length) = (HashSet::new(), Vec::new(), 0);
@@ -138,15 +186,7 @@ fn resolve_rows(
         resolve_labels(tx, &project, wanted, &mut found)?;
         resolve_milestones(tx, &project, wanted, &mut found)?;
     }
-    let names = wanted.iter().filter_map(|reference| match reference {
-        TextReference::User(name) => Some((reference, name)),
-        _ => None,
-    });
-    for (reference, name) in names.take(MAX_USERS) {
-        if let Some(target) = namespace(tx, name)? {
-            found.insert(reference.clone(), target);
-        }
-    }
+    resolve_users(tx, wanted, &mut found)?;
     let wants_commits = wanted.iter().any(|reference| matches!(reference, TextReference::Commit(_)));
     let repository =
         if wants_commits && tx.can(&project, ProjectAbility::DownloadCode) { tx.repository(&project)? } else { None };
@@ -232,6 +272,19 @@ fn resolve_milestones(
         if let Some(milestone) = by_iid.or_else(|| milestones.iter().find(|milestone| milestone.title == name)) {
             let target = ReferenceTarget::Milestone { iid: milestone.iid, title: milestone.title.clone() };
             found.insert(TextReference::Milestone(name), target);
+        }
+    }
+    Ok(())
+}
+
+fn resolve_users(tx: &mut ReadTx<'_>, wanted: &[TextReference], found: &mut Found) -> Result<()> {
+    let names = wanted.iter().filter_map(|reference| match reference {
+        TextReference::User(name) => Some((reference, name)),
+        _ => None,
+    });
+    for (reference, name) in names.take(MAX_USERS) {
+        if let Some(target) = namespace(tx, name)? {
+            found.insert(reference.clone(), target);
         }
     }
     Ok(())

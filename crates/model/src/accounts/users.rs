@@ -1,6 +1,6 @@
 //! Users and the validation of their fields.
 
-use crate::{Change, Time, UserId, Violations, emails, namespaces, text};
+use crate::{Change, Time, UserId, Violations, avatars, emails, namespaces, text};
 
 /// A user account.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct User {
     pub projects_limit: i32,
     /// The current number of personal projects.
     pub personal_projects: i32,
+    /// The name of the uploaded avatar.
+    pub avatar: Option<String>,
     /// The optional profile fields.
     pub profile: Profile,
     /// Accounts at external identity providers.
@@ -44,6 +46,11 @@ impl User {
     pub fn can_create_project(&self) -> bool {
         self.projects_limit > self.personal_projects
     }
+
+    /// Returns the path of the avatar, uploaded or generated.
+    pub fn avatar_path(&self) -> String {
+        avatars::path_of_user(self.id, &self.username, self.avatar.as_deref())
+    }
 }
 
 /// The fields of a user that other resources embed.
@@ -57,14 +64,23 @@ pub struct UserSummary {
     pub name: String,
     /// Whether the user is active or blocked.
     pub state: UserState,
+    /// The name of the uploaded avatar.
+    pub avatar: Option<String>,
     /// The time at which the user was created.
     pub created_at: Time,
 }
 
+impl UserSummary {
+    /// Returns the path of the avatar, uploaded or generated.
+    pub fn avatar_path(&self) -> String {
+        avatars::path_of_user(self.id, &self.username, self.avatar.as_deref())
+    }
+}
+
 impl From<User> for UserSummary {
     fn from(user: User) -> Self {
-        let User { id, username, name, state, created_at, .. } = user;
-        Self { id, username, name, state, created_at }
+        let User { id, username, name, state, avatar, created_at, .. } = user;
+        Self { id, username, name, state, avatar, created_at }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Projects, groups, namespaces, members and what belongs to them.
 
+pub mod avatars;
 pub mod deploy_keys;
 pub mod events;
 pub mod groups;

@@ -1,6 +1,6 @@
 //! Namespaces: the tree of users and groups that contain projects.
 
-use crate::{NamespaceId, Time, UserId, Violations, Visibility};
+use crate::{NamespaceId, Time, UserId, Violations, Visibility, avatars::AvatarOwner};
 
 /// A namespace of projects: the personal namespace of a user, or a group.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Namespace {
     pub full_path: String,
     /// The description.
     pub description: String,
+    /// The name of the uploaded avatar, if it is a group.
+    pub avatar: Option<String>,
     /// The visibility.
     pub visibility: Visibility,
     /// Whether sharing its projects with groups is disabled.
@@ -36,6 +38,11 @@ pub struct Namespace {
 }
 
 impl Namespace {
+    /// Returns the path of the uploaded avatar of a group.
+    pub fn avatar_path(&self) -> Option<String> {
+        self.avatar.as_deref().map(|name| AvatarOwner::Group(self.id).path(name))
+    }
+
     /// Returns the full path with another last segment.
     pub fn full_path_with(&self, path: &str) -> String {
         let parent = self.full_path.strip_suffix(&self.path).unwrap_or_default();

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::{
     Change, ForkLinkId, Namespace, NamespaceId, ProjectId, Role, StorageId, Time, UserId, Violations, Visibility,
-    imports::ImportStatus, members::SharedGroup, namespaces::MAX_LENGTH, text, users::UserSummary,
+    avatars::AvatarOwner, imports::ImportStatus, members::SharedGroup, namespaces::MAX_LENGTH, text,
+    users::UserSummary,
 };
 
 const MAX_DESCRIPTION_LENGTH: usize = 2000;
@@ -74,6 +75,8 @@ pub struct Project {
     pub description: Option<String>,
     /// The branch that HEAD points to; `None` while the repository has no branch.
     pub default_branch: Option<String>,
+    /// The name of the uploaded avatar.
+    pub avatar: Option<String>,
     /// The visibility.
     pub visibility: Visibility,
     /// Whether it is archived.
@@ -181,6 +184,11 @@ impl fmt::Debug for TokenSeed {
 }
 
 impl Project {
+    /// Returns the path of the uploaded avatar.
+    pub fn avatar_path(&self) -> Option<String> {
+        self.avatar.as_deref().map(|name| AvatarOwner::Project(self.id).path(name))
+    }
+
     /// Returns the full path of the project.
     pub fn full_path(&self) -> String {
         format!("{}/{}", self.namespace.full_path, self.path)

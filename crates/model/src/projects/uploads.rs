@@ -114,7 +114,7 @@ fn shorten(name: String) -> String {
 }
 
 /// Splits a name at its last dot; leading dots do not count.
-fn split_name(name: &str) -> (&str, &str) {
+pub(crate) fn split_name(name: &str) -> (&str, &str) {
     match name.rfind('.') {
         Some(dot) if name[..dot].bytes().any(|byte| byte != b'.') => name.split_at(dot),
         _ => (name, ""),

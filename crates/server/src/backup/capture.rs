@@ -318,7 +318,7 @@ fn for_each_stored_file(
     snapshot: &mut Snapshot,
     mut visit: impl FnMut(String, &DumpedFile) -> Result<()>,
 ) -> Result<()> {
-    for kind in [StoredFileKind::Uploads, StoredFileKind::Artifacts, StoredFileKind::Traces] {
+    for kind in StoredFileKind::ALL {
         let mut after = 0;
         loop {
             let files = snapshot.files(kind, after, PAGE_SIZE).map_err(database_error)?;
@@ -327,6 +327,7 @@ fn for_each_stored_file(
             for file in &files {
                 let folder = match kind {
                     StoredFileKind::Uploads => forge::uploads::folder(&file.storage),
+                    StoredFileKind::Avatars => forge::avatars::folder(&file.storage),
                     StoredFileKind::Artifacts => forge::artifacts::folder(&file.storage),
                     StoredFileKind::Traces => file.storage.to_string(),
                 };
@@ -356,7 +357,8 @@ fn copy_stored_files(
         let mut parts = line.splitn(3, ' ');
         let (Some(size), Some(created_at), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
         let (size, created_at) = (size.parse().ok(), created_at.parse().ok().filter(|micros| *micros > 0));
-        let entered = ["files/uploads/", "files/artifacts/", "traces/"].into_iter().find(|one| path.starts_with(one));
+        let groups = ["files/uploads/", "files/avatars/", "files/artifacts/", "traces/"];
+        let entered = groups.into_iter().find(|one| path.starts_with(one));
         if let Some(entered) = entered.filter(|entered| *entered != group) {
             group = entered;
             sink.enter(group)?;

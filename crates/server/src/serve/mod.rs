@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use api::{AccessLog, HttpService};
 use forge::{
-    Forge, Options, artifacts,
+    Forge, Options, artifacts, avatars,
     first_start::FirstAdminOptions,
     job_queue, stale_jobs,
     storage_upgrade::{self, UpgradeReport},
@@ -204,6 +204,7 @@ async fn upgrade_repositories(forge: &Forge) -> Result<()> {
 /// Removes or completes what a crash has left unfinished.
 async fn recover(forge: &Forge) -> Result<()> {
     uploads::sweep_at_start(forge).await.context("cannot remove unfinished uploads")?;
+    avatars::sweep_at_start(forge).await.context("cannot remove unused avatars")?;
     artifacts::sweep_at_start(forge).await.context("cannot remove unfinished artifacts")?;
     tasks::empty_trash(forge).await.context("cannot empty the trash of removed repositories")
 }

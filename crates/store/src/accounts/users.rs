@@ -39,6 +39,7 @@ pub(crate) struct Row {
     twitter: String,
     website_url: String,
     organization: Option<String>,
+    avatar: Option<String>,
     confirmed_at: Option<i64>,
     current_sign_in_at: Option<i64>,
     last_sign_in_at: Option<i64>,
@@ -65,6 +66,7 @@ impl Row {
             twitter,
             website_url,
             organization,
+            avatar,
             confirmed_at,
             current_sign_in_at,
             last_sign_in_at,
@@ -82,6 +84,7 @@ impl Row {
             can_create_group,
             projects_limit,
             personal_projects,
+            avatar,
             profile: Profile { bio, location, skype, linkedin, twitter, website_url, organization },
             identities,
             created_at: from_micros(created_at),
@@ -100,14 +103,15 @@ pub(crate) struct SummaryRow {
     username: String,
     name: String,
     state: String,
+    avatar: Option<String>,
     created_at: i64,
 }
 
 impl From<SummaryRow> for UserSummary {
     fn from(row: SummaryRow) -> Self {
-        let SummaryRow { id, username, name, state, created_at } = row;
+        let SummaryRow { id, username, name, state, avatar, created_at } = row;
         let state = UserState::parse(&state).unwrap_or(UserState::Blocked);
-        Self { id: UserId::new(id), username, name, state, created_at: from_micros(created_at) }
+        Self { id: UserId::new(id), username, name, state, avatar, created_at: from_micros(created_at) }
     }
 }
 

@@ -5,7 +5,7 @@ use diesel::{
     connection::SimpleConnection as _,
     sql_types::{BigInt, Binary, Nullable, Text},
 };
-use model::{PackId, ProjectId, Time};
+use model::{PackId, ProjectId, StorageId, Time};
 
 use crate::{
     Conn, Result,
@@ -434,15 +434,22 @@ pub enum StoredFileKind {
     Artifacts,
     /// Traces of CI jobs.
     Traces,
+    /// Uploaded avatars.
+    Avatars,
+}
+
+impl StoredFileKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Uploads, Self::Avatars, Self::Artifacts, Self::Traces];
 }
 
 /// The row of a complete file.
 pub struct StoredFileRow {
     /// The id of the row.
     pub id: i64,
-    /// The id of the project.
+    /// The id of the project; zero if it belongs to none.
     pub project: ProjectId,
-    /// The storage id of the project.
+    /// The storage id of the project, or of the avatar.
     pub storage: String,
     /// The minimum size of the file in bytes.
     pub size: i64,
@@ -468,6 +475,10 @@ pub fn stored_files(db: &mut Conn, kind: StoredFileKind, after: i64, limit: i64)
              FROM build_runs r JOIN builds b ON b.id = r.build_id JOIN project_storage s ON s.project_id = b.project_id \
              WHERE r.trace_size > r.trace_held AND b.id"
         }
+        StoredFileKind::Avatars => {
+            "SELECT f.id, coalesce(f.project_id, 0) AS project, f.storage_id AS storage, coalesce(f.size, 0) AS size, f.name \
+             FROM avatars f WHERE f.size IS NOT NULL AND f.id"
+        }
     };
     let query = Fragment::<Columns>::new(sql).sql(" > ").number(after).sql(" ORDER BY 1 LIMIT ").number(limit);
     let rows: Vec<(i64, i64, String, i64, String)> = on!(db, conn => query.load(conn))?;
@@ -483,13 +494,17 @@ pub fn existing_ids(db: &mut Conn, kind: StoredFileKind, ids: &[i64]) -> Result<
     select_ids(db, kind, ids, "")
 }
 
-/// Returns which of these ids have a row of this project, complete or not.
-pub fn existing_ids_in_project(
+/// Returns which of these ids have a row with this storage id, complete or not.
+pub fn existing_ids_in_storage(
     db: &mut Conn,
     kind: StoredFileKind,
-    project: ProjectId,
+    storage: &StorageId,
     ids: &[i64],
 ) -> Result<Vec<i64>> {
+    if kind == StoredFileKind::Avatars {
+        return select_ids(db, kind, ids, &format!(" AND storage_id = '{storage}'"));
+    }
+    let Some(project) = project_by_storage(db, storage.as_str())? else { return Ok(Vec::new()) };
     select_ids(db, kind, ids, &format!(" AND project_id = {project}"))
 }
 
@@ -518,6 +533,7 @@ fn table_of(kind: StoredFileKind) -> &'static str {
         StoredFileKind::Uploads => "uploads",
         StoredFileKind::Artifacts => "build_artifacts",
         StoredFileKind::Traces => "builds",
+        StoredFileKind::Avatars => "avatars",
     }
 }
 
@@ -527,12 +543,20 @@ pub fn delete_file_rows(db: &mut Conn, kind: StoredFileKind, ids: &[i64]) -> Res
         return Ok(());
     }
     let ids = id_list(ids);
+    if kind == StoredFileKind::Avatars {
+        for (table, column) in [("users", "user_id"), ("projects", "project_id"), ("namespaces", "group_id")] {
+            let owners = format!("SELECT {column} FROM avatars WHERE is_current AND id IN ({ids})");
+            let sql = format!("UPDATE {table} SET avatar = NULL WHERE id IN ({owners})");
+            on!(db, conn => diesel::sql_query(sql).execute(conn))?;
+        }
+    }
     let sql = match kind {
         StoredFileKind::Uploads => format!("DELETE FROM uploads WHERE id IN ({ids})"),
         StoredFileKind::Artifacts => format!("DELETE FROM build_artifacts WHERE id IN ({ids})"),
         StoredFileKind::Traces => {
             format!("UPDATE build_runs SET trace_size = 0, trace_held = 0 WHERE build_id IN ({ids})")
         }
+        StoredFileKind::Avatars => format!("DELETE FROM avatars WHERE id IN ({ids})"),
     };
     on!(db, conn => diesel::sql_query(sql).execute(conn))?;
     Ok(())
@@ -624,9 +648,10 @@ mod tests {
             }
         }
         assert!(newest_timestamp(&mut db).expect("read").is_none());
-        for kind in [StoredFileKind::Uploads, StoredFileKind::Artifacts, StoredFileKind::Traces] {
+        let storage = StorageId::parse("1").expect("a storage id");
+        for kind in StoredFileKind::ALL {
             assert!(stored_files(&mut db, kind, 0, 10).expect("read").is_empty());
-            assert!(existing_ids_in_project(&mut db, kind, ProjectId::new(1), &[1]).expect("read").is_empty());
+            assert!(existing_ids_in_storage(&mut db, kind, &storage, &[1]).expect("read").is_empty());
             assert!(existing_ids(&mut db, kind, &[1]).expect("read").is_empty());
             delete_file_rows(&mut db, kind, &[1]).expect("deleted");
         }

@@ -1,6 +1,7 @@
 //! SQL statements for projects, groups, namespaces, members and what belongs to them.
 
 pub(crate) mod access;
+pub mod avatars;
 mod bucket_lists;
 pub mod deploy_keys;
 pub mod events;

@@ -61,8 +61,8 @@ struct Row {
 }
 
 /// A project with its namespace and the owner of that, the ID of its fork source, its import, the numbers of its open and
-/// open confidential issues, the access levels of the viewer (in the project, in its group, by shares), its storage ID, and
-/// whether it is shared with a group.
+/// open confidential issues, the access levels of the viewer (in the project, in its group, by shares), its storage ID,
+/// whether it is shared with a group, and the name of its avatar.
 type FullRow = (
     Row,
     NamespaceRow,
@@ -73,10 +73,11 @@ type FullRow = (
     (Option<i32>, Option<i32>, Option<i32>),
     String,
     bool,
+    Option<String>,
 );
 
 fn to_project(row: FullRow, viewer: &Viewer) -> Project {
-    let (row, namespace, owner, fork_of, import, (open_issues, open_confidential), levels, storage, _) = row;
+    let (row, namespace, owner, fork_of, import, (open_issues, open_confidential), levels, storage, _, avatar) = row;
     let (direct, group, share) = levels;
     let Row {
         id,
@@ -122,6 +123,7 @@ fn to_project(row: FullRow, viewer: &Viewer) -> Project {
         path,
         description,
         default_branch,
+        avatar,
         visibility: to_visibility(visibility),
         archived,
         star_count,
@@ -155,6 +157,9 @@ fn to_project(row: FullRow, viewer: &Viewer) -> Project {
 /// The storage ID of a project.
 const STORAGE: &str = "(SELECT s.storage_id FROM project_storage s WHERE s.project_id = projects.id)";
 
+/// The name of the avatar. Not a column of the schema, which has as many as Diesel allows.
+const AVATAR: &str = "projects.avatar";
+
 /// Whether a project is shared with a group, possibly until a time in the past.
 const HAS_SHARES: &str = "EXISTS (SELECT 1 FROM project_shares s WHERE s.project_id = projects.id)";
 
@@ -176,6 +181,7 @@ macro_rules! full_rows {
                 ($viewer.direct_level(), $viewer.group_level(), $share),
                 Fragment::<Text>::new(STORAGE),
                 Fragment::<Bool>::new(HAS_SHARES),
+                Fragment::<Nullable<Text>>::new(AVATAR),
             ))
     };
 }

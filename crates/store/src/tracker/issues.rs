@@ -164,7 +164,7 @@ fn is_subscribed(user: UserId) -> Fragment<Bool> {
 
 /// Loads the issues that meet a condition, as seen by a user, in no particular order, with two statements.
 fn load_where(db: &mut Conn, user: UserId, condition: &Fragment<Bool>) -> Result<Vec<Issue>> {
-    let summary_columns = (users::id, users::username, users::name, users::state, users::created_at);
+    let summary_columns = (users::id, users::username, users::name, users::state, users::avatar, users::created_at);
     let rows: Vec<FullRow> = on!(db, conn => issues::table
         .inner_join(projects::table.inner_join(namespaces::table))
         .left_join(AUTHORS.on(AUTHORS.field(users::id).nullable().eq(issues::author_id)))

@@ -23,6 +23,7 @@ pub(crate) const ROUTES: &[Route] = &[
     get!("/profile/{location}", settings::redirect),
     get!("/-/user_settings/profile", profile::show),
     post!("/-/user_settings/profile", profile::update),
+    post!("/-/user_settings/profile/avatar", profile::set_avatar),
     post!("/-/user_settings/profile/username", profile::rename),
     get!("/-/user_settings/password", password::show),
     post!("/-/user_settings/password", password::update),

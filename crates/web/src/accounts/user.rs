@@ -43,7 +43,7 @@ pub(crate) fn render(cx: &PageCx, viewer: Viewer, page: UserPage) -> PageResult 
     let is_http = ["http://", "https://"].iter().any(|scheme| website.to_ascii_lowercase().starts_with(scheme));
     let template = UserTemplate {
         pager: Pager::of(&cx.uri, &cx.query(), &projects),
-        avatar: model::site::identicon_path(&user.username),
+        avatar: user.avatar_path(),
         website: is_http.then(|| website.to_owned()),
         is_own: viewer.user().is_some_and(|viewer| viewer.id == user.id),
         can_administer: viewer.can(Ability::AdministerUsers),

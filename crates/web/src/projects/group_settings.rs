@@ -1,9 +1,10 @@
 //! The settings of a group.
 
 use askama::Template;
-use axum::body::Body;
+use axum::{body::Body, http::StatusCode};
 use forge::{
     Unvalidated,
+    avatars::AvatarTarget,
     group_pages::{self, InGroup},
     groups,
 };
@@ -14,7 +15,14 @@ use super::{
     new::visibility,
 };
 use crate::{
-    context::PageCx, error::PageResult, form_errors::FormErrors, forms::Fields, layout::Layout, links, response, text,
+    avatars::{self, AvatarSection},
+    context::PageCx,
+    error::PageResult,
+    fields::FieldErrors,
+    form_errors::FormErrors,
+    forms::Fields,
+    layout::Layout,
+    links, response, text,
 };
 
 #[derive(Template)]
@@ -24,6 +32,7 @@ struct GroupSettingsTemplate {
     head: GroupHead,
     fields: Fields,
     errors: FormErrors,
+    avatar: AvatarSection,
 }
 
 /// Shows the settings.
@@ -64,12 +73,32 @@ pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
     Ok(response::redirect("/dashboard"))
 }
 
+/// Changes or removes the avatar.
+pub(crate) async fn set_avatar(cx: PageCx, body: Body) -> PageResult {
+    let errors = avatars::change(&cx, body, AvatarTarget::Group(cx.group())).await?;
+    if errors.is_empty() {
+        return Ok(response::redirect(&links::in_group(&cx.params.subject, "edit")));
+    }
+    render_with_avatar(&cx, None, FormErrors::default(), &errors).await
+}
+
 async fn render(cx: &PageCx, typed: Option<Fields>, errors: FormErrors) -> PageResult {
+    render_with_avatar(cx, typed, errors, &FieldErrors::default()).await
+}
+
+async fn render_with_avatar(
+    cx: &PageCx,
+    typed: Option<Fields>,
+    errors: FormErrors,
+    avatar_errors: &FieldErrors,
+) -> PageResult {
     let group = cx.group();
     let (viewer, InGroup { group, role, .. }) = cx.read(move |tx| group_pages::settings(tx, &group)).await?;
-    let status = errors.status();
+    let status = if avatar_errors.is_empty() { errors.status() } else { StatusCode::UNPROCESSABLE_ENTITY };
+    let head = GroupHead::new(&group, role, viewer.user().is_some(), GroupTab::Settings);
     let template = GroupSettingsTemplate {
-        head: GroupHead::new(&group, role, viewer.user().is_some(), GroupTab::Settings),
+        avatar: AvatarSection::new(head.to("avatar"), group.avatar_path(), group.avatar.is_some(), avatar_errors),
+        head,
         layout: Layout::new(cx, viewer, format!("Settings · {}", group.full_path)),
         fields: typed.unwrap_or_else(|| stored_fields(&group)),
         errors,

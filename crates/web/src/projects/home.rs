@@ -28,6 +28,7 @@ use crate::{
 struct HomeTemplate {
     layout: Layout,
     head: ProjectHead,
+    avatar: Option<String>,
     description: Option<String>,
     stars: i64,
     forks: i64,
@@ -101,6 +102,7 @@ async fn project_home(cx: &PageCx) -> Result<HomeTemplate, Error> {
     }
     Ok(HomeTemplate {
         head: ProjectHead::new(&project, Tab::Code, &viewer),
+        avatar: project.avatar_path(),
         can_star: viewer.user().is_some() && viewer.can_in(&project, ProjectAbility::StarProject),
         can_fork: can_fork(&viewer, &project),
         is_starred,

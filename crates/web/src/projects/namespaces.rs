@@ -28,6 +28,7 @@ const PROJECTS_PER_PAGE: i64 = 25;
 struct GroupTemplate {
     layout: Layout,
     head: GroupHead,
+    avatar: Option<String>,
     description: String,
     role: Option<&'static str>,
     can_create_project: bool,
@@ -63,6 +64,7 @@ pub(crate) fn group_page(cx: &PageCx, viewer: Viewer, page: GroupPage) -> PageRe
     response::page(&GroupTemplate {
         head: GroupHead::new(&group, role, is_signed_in, GroupTab::Projects),
         layout,
+        avatar: group.avatar_path(),
         description: group.description,
         role: role.map(role_name),
         can_create_project: is_signed_in && GroupAbility::CreateProjects.is_granted_to(role),

@@ -1,39 +1,9 @@
-//! Text of users as HTML: plain text, Markdown, highlighted code and differences. Nothing here trusts its input.
+//! What pages do with texts of users; the crate `markup` makes HTML of them.
 
 pub(crate) mod csv;
-pub(crate) mod diff;
-pub(crate) mod highlight;
-pub(crate) mod job_log;
-pub(crate) mod labels;
 pub(crate) mod line_endings;
-pub(crate) mod markdown;
-pub(crate) mod plain;
-pub(crate) mod references;
-mod words;
 
-use std::fmt;
-
-use askama::filters::HtmlSafe;
-
-pub(crate) use plain::line;
-
-/// HTML that templates insert without escaping it. Only the modules of this folder create it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Markup(String);
-
-impl fmt::Display for Markup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl HtmlSafe for Markup {}
-
-impl Markup {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
+pub(crate) use markup::{Markup, diff, highlight, job_log, labels, line, markdown, plain, references};
 
 /// Returns the text of a file; `None` if it is binary. Invalid UTF-8 is replaced, and a mark of the byte order is removed.
 pub(crate) fn decode(bytes: &[u8]) -> Option<String> {

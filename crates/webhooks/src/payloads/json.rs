@@ -20,6 +20,7 @@ pub(super) struct ProjectLinks<'a> {
     project: &'a Project,
     full_path: String,
     pub(super) web_url: String,
+    avatar_url: Option<String>,
     ssh_url: String,
     http_url: String,
 }
@@ -29,7 +30,8 @@ impl<'a> ProjectLinks<'a> {
         let full_path = project.full_path();
         let (web_url, ssh_url) = (renderer.site.page(&full_path), renderer.site.ssh_url(&full_path));
         let http_url = format!("{web_url}.git");
-        Self { project, full_path, web_url, ssh_url, http_url }
+        let avatar_url = project.avatar_path().map(|path| renderer.site.url(&path));
+        Self { project, full_path, web_url, avatar_url, ssh_url, http_url }
     }
 
     /// Returns the clone URL: over SSH, or over HTTP if SSH is disabled.
@@ -50,7 +52,7 @@ impl<'a> ProjectLinks<'a> {
             name: &self.project.name,
             description: self.project.description.as_deref(),
             web_url: &self.web_url,
-            avatar_url: None,
+            avatar_url: self.avatar_url.as_deref(),
             git_ssh_url: &self.ssh_url,
             git_http_url: &self.http_url,
             namespace: &self.project.namespace.name,
@@ -141,7 +143,7 @@ pub(super) struct UserJson<'a> {
 
 impl<'a> UserJson<'a> {
     pub(super) fn new(user: &'a UserSummary, renderer: &JsonPayloadRenderer) -> Self {
-        Self { name: &user.name, username: &user.username, avatar_url: renderer.site.identicon(&user.username) }
+        Self { name: &user.name, username: &user.username, avatar_url: renderer.site.url(&user.avatar_path()) }
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn to_json(event: &PushEvent<'_>, renderer: &JsonPayloadRenderer) -> 
         user_name: &user.name,
         user_username: &user.username,
         user_email: &user.email,
-        user_avatar: renderer.site.identicon(&user.username),
+        user_avatar: renderer.site.url(&user.avatar_path()),
         project_id: project.id.get(),
         project: links.project(),
         commits: commits

@@ -59,6 +59,7 @@ fn ada() -> User {
         can_create_group: true,
         projects_limit: 10,
         personal_projects: 0,
+        avatar: None,
         profile: Profile::default(),
         identities: Vec::new(),
         created_at: morning(),
@@ -74,6 +75,7 @@ fn bo() -> UserSummary {
         username: "bo".into(),
         name: "Bo Lin".into(),
         state: UserState::Active,
+        avatar: None,
         created_at: morning(),
     }
 }
@@ -88,6 +90,7 @@ fn pots() -> Namespace {
         path: "pots".into(),
         full_path: "pots".into(),
         description: String::new(),
+        avatar: None,
         visibility: Visibility::Private,
         share_with_group_lock: false,
         request_access_enabled: false,
@@ -107,6 +110,7 @@ fn kiln() -> Project {
         path: "kiln".into(),
         description: None,
         default_branch: Some("main".into()),
+        avatar: None,
         visibility: Visibility::Internal,
         archived: false,
         star_count: 0,
@@ -350,6 +354,25 @@ fn a_commit_with_an_invalid_date_has_a_timestamp() {
         PushEvent { project: &project, user: &user, data: &data, message: None, files: &[], for_system_hook: false };
     let payload = parse_checked(EventKind::Push, &render_push(event));
     assert_eq!(payload["commits"][0]["timestamp"], "1970-01-01T00:00:00+00:00");
+}
+
+#[test]
+fn uploaded_avatars_are_in_payloads() {
+    let (project, user) =
+        (Project { avatar: Some("k.png".into()), ..kiln() }, User { avatar: Some("a.png".into()), ..ada() });
+    let data = push_data();
+    let event =
+        PushEvent { project: &project, user: &user, data: &data, message: None, files: &[], for_system_hook: false };
+    let payload = parse_checked(EventKind::Push, &render_push(event));
+    let root = "https://code.example.com/uploads/-/system";
+    assert_eq!(payload["user_avatar"], format!("{root}/user/avatar/7/a.png"));
+    assert_eq!(payload["project"]["avatar_url"], format!("{root}/project/avatar/3/k.png"));
+    let user = UserSummary { avatar: Some("b.png".into()), ..bo() };
+    let issue = issue();
+    let event =
+        IssueEvent { project: &project, user: &user, issue: &issue, updated_by: None, action: IssueAction::Open };
+    let payload = parse_checked(EventKind::Issue, &renderer().render(WebhookEvent::Issue(&event)));
+    assert_eq!(payload["user"]["avatar_url"], format!("{root}/user/avatar/9/b.png"));
 }
 
 #[test]

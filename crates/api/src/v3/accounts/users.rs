@@ -324,15 +324,10 @@ enum UserStateJson {
 
 impl UserSummaryJson {
     pub(crate) fn new(user: impl Into<UserSummary>, site: &Site) -> Self {
-        let UserSummary { id, username, name, state, created_at: _ } = user.into();
-        Self {
-            id: id.get(),
-            state: state.as_str(),
-            avatar_url: site.identicon(&username),
-            web_url: site.page(&username),
-            name,
-            username,
-        }
+        let user: UserSummary = user.into();
+        let avatar_url = site.url(&user.avatar_path());
+        let UserSummary { id, username, name, state, .. } = user;
+        Self { id: id.get(), state: state.as_str(), avatar_url, web_url: site.page(&username), name, username }
     }
 }
 

@@ -216,7 +216,7 @@ impl PushJson {
             user_id: author.id.get(),
             user_name: author.name.clone(),
             user_username: author.username.clone(),
-            user_avatar: site.identicon(&author.username),
+            user_avatar: site.url(&author.avatar_path()),
             project_id: project.id.get(),
             commits: commits.into_iter().map(commit_json).collect(),
             total_commits_count: total_commits,
@@ -234,7 +234,7 @@ impl PushedProjectJson {
         Self {
             name: project.name.clone(),
             description: project.description.clone(),
-            avatar_url: None,
+            avatar_url: project.avatar_path().map(|path| site.url(&path)),
             git_ssh_url: ssh_url.clone(),
             git_http_url: http_url.clone(),
             namespace: project.namespace.name.clone(),

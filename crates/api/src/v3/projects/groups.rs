@@ -214,6 +214,7 @@ impl GroupJson {
     fn new(group: Namespace, site: &Site) -> Self {
         Self {
             id: group.id.get(),
+            avatar_url: group.avatar_path().map(|path| site.url(&path)),
             web_url: site.group_page(&group.full_path),
             name: group.name,
             path: group.path,
@@ -221,7 +222,6 @@ impl GroupJson {
             visibility_level: group.visibility.level(),
             // Git LFS is not implemented yet.
             lfs_enabled: false,
-            avatar_url: None,
             request_access_enabled: group.request_access_enabled,
         }
     }

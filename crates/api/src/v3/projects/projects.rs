@@ -309,10 +309,12 @@ impl ProjectJson {
     pub(crate) fn new(project: Project, site: &Site) -> Self {
         let names = DerivedNames::new(&project, site);
         let features = project.features.supported();
+        let avatar_url = project.avatar_path().map(|path| site.url(&path));
         let import_status = project.import.as_ref().map(|import| import.state.as_str());
         let import_error = project.import.and_then(|import| import.error);
         Self {
             id: project.id.get(),
+            avatar_url,
             description: project.description,
             default_branch: project.default_branch,
             tag_list: Vec::new(),
@@ -340,7 +342,6 @@ impl ProjectJson {
             lfs_enabled: false,
             creator_id: project.creator_id.get(),
             namespace: NamespaceJson::from(project.namespace),
-            avatar_url: None,
             star_count: project.star_count,
             forks_count: project.forks_count,
             open_issues_count: features.issues_enabled.then_some(project.open_issues),
@@ -475,6 +476,7 @@ struct NamespaceJson {
 /// The avatar of a namespace.
 #[derive(Serialize, JsonSchema)]
 struct AvatarJson {
+    /// The path of the uploaded avatar of a group, as in GitLab 8.14.
     url: Option<String>,
 }
 
@@ -482,13 +484,13 @@ impl From<Namespace> for NamespaceJson {
     fn from(namespace: Namespace) -> Self {
         Self {
             id: namespace.id.get(),
+            avatar: AvatarJson { url: namespace.avatar_path() },
             name: namespace.name,
             path: namespace.path,
             owner_id: namespace.owner_id.map(UserId::get),
             created_at: TimestampJson(namespace.created_at),
             updated_at: TimestampJson(namespace.updated_at),
             description: namespace.description,
-            avatar: AvatarJson { url: None },
             share_with_group_lock: namespace.share_with_group_lock,
             visibility_level: namespace.visibility.level(),
             request_access_enabled: namespace.request_access_enabled,

@@ -1,4 +1,4 @@
-//! Checks that the files of uploads, artifacts and traces match their rows.
+//! Checks that the files of uploads, avatars, artifacts and traces match their rows.
 
 use std::{
     collections::HashSet,
@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use model::{ProjectId, StorageId};
+use model::StorageId;
 use store::checks::{self, StoredFileKind, StoredFileRow};
 
 use super::{
@@ -27,6 +27,7 @@ impl Forge {
         let (files, traces) = (shared.files.folder(), shared.logs.folder());
         match kind {
             StoredFileKind::Uploads => (files.to_owned(), files.join("uploads")),
+            StoredFileKind::Avatars => (files.to_owned(), files.join("avatars")),
             StoredFileKind::Artifacts => (files.to_owned(), files.join("artifacts")),
             StoredFileKind::Traces => (traces.to_owned(), traces.to_owned()),
         }
@@ -37,6 +38,7 @@ impl Forge {
 fn check_names(kind: StoredFileKind) -> (&'static str, &'static str) {
     match kind {
         StoredFileKind::Uploads => ("uploads", "uploads without rows"),
+        StoredFileKind::Avatars => ("avatars", "avatars without rows"),
         StoredFileKind::Artifacts => ("artifacts", "artifacts without rows"),
         StoredFileKind::Traces => ("traces", "traces without builds"),
     }
@@ -89,7 +91,7 @@ struct Comparison {
     missing: Vec<StoredFileRow>,
     /// An error because of which some files could not be inspected.
     io_error: Option<String>,
-    /// The storage ids of projects that have files.
+    /// The storage ids that have files.
     folders: HashSet<String>,
 }
 
@@ -229,9 +231,9 @@ async fn find_orphans(forge: &Forge, kind: StoredFileKind, in_use: &HashSet<Stri
         return Ok(found);
     }
     for (path, file_type) in entries(&folder)? {
-        let project = match storage_id(&path) {
-            Some(storage) if file_type.is_dir() => project_of(forge, storage).await?,
-            Some(storage) if file_type.is_symlink() && in_use.contains(storage) => {
+        let storage = match storage_id(&path) {
+            Some(storage) if file_type.is_dir() => storage,
+            Some(storage) if file_type.is_symlink() && in_use.contains(storage.as_str()) => {
                 found.links.push(path);
                 continue;
             }
@@ -244,9 +246,10 @@ async fn find_orphans(forge: &Forge, kind: StoredFileKind, in_use: &HashSet<Stri
         for batch in entries(&path)?.chunks(usize::try_from(BATCH).unwrap_or(1000)) {
             let ids: Vec<i64> = batch.iter().filter_map(|(path, _)| row_id(path)).collect();
             // Rows are inserted before files are created, so they are read after the folder.
+            let storage = storage.clone();
             let query = move |tx: &mut crate::ReadTx<'_>| {
                 let db = tx.db();
-                Ok(checks::existing_ids_in_project(db, kind, project, &ids)?)
+                Ok(checks::existing_ids_in_storage(db, kind, &storage, &ids)?)
             };
             let known: HashSet<i64> = forge.read(Caller::system(), query).await?.into_iter().collect();
             let orphans = batch.iter().filter(|(path, _)| !row_id(path).is_some_and(|id| known.contains(&id)));
@@ -257,15 +260,8 @@ async fn find_orphans(forge: &Forge, kind: StoredFileKind, in_use: &HashSet<Stri
 }
 
 /// Returns the name of a folder if it is a storage id.
-fn storage_id(path: &Path) -> Option<&str> {
-    path.file_name()?.to_str().filter(|name| StorageId::parse(name).is_some())
-}
-
-/// Returns the id of the project with a storage id; zero if there is none.
-async fn project_of(forge: &Forge, storage: &str) -> Result<ProjectId> {
-    let storage = storage.to_owned();
-    let find = move |tx: &mut crate::ReadTx<'_>| Ok(checks::project_by_storage(tx.db(), &storage)?);
-    Ok(forge.read(Caller::system(), find).await?.unwrap_or(ProjectId::new(0)))
+fn storage_id(path: &Path) -> Option<StorageId> {
+    StorageId::parse(path.file_name()?.to_str()?)
 }
 
 /// Returns the row id in the name of a file; temporary files and the files beside a trace start with it, too.

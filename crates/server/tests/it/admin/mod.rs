@@ -1,6 +1,7 @@
 //! Tests of administration: commands, start and stop, backups, upgrades, packaging.
 
 mod admin_commands;
+mod avatars;
 mod backup;
 mod backup_damage;
 mod backup_formats;

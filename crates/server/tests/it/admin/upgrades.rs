@@ -94,6 +94,7 @@ const ROWS: [&str; 15] = [
     "",
     "INSERT INTO project_members (project_id, user_id, access_level, created_at) VALUES (2, 1, 20, 40);",
     "INSERT INTO web_sessions (user_id, digest, created_at, last_used_at) VALUES (2, {digest2}, 50, 50);",
+    "UPDATE users SET avatar = NULL WHERE id = 2;",
 ];
 
 /// What `gable migrate` says about the repository.

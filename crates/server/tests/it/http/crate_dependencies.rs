@@ -11,8 +11,9 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("ci", &["model"]),
     ("git", &["model"]),
     ("forge", &["ci", "files", "git", "model", "store"]),
-    ("api", &["ci", "forge", "model"]),
-    ("web", &["forge", "model"]),
+    ("markup", &["forge", "model"]),
+    ("api", &["ci", "forge", "markup", "model"]),
+    ("web", &["forge", "markup", "model"]),
     ("wire", &["files", "forge", "model"]),
     ("webhooks", &["forge", "model", "tls"]),
     // The globs of artifacts and caches are those of `changes` and `exists`.
@@ -28,6 +29,7 @@ const FORBIDDEN_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("ci", &["axum", "diesel", "hyper", "tokio"]),
     ("git", &["axum", "diesel", "hyper", "serde_json", "tokio"]),
     ("forge", &["axum", "hyper", "tower-http"]),
+    ("markup", &["axum", "hyper", "serde_json"]),
     ("runner", &["axum", "diesel"]),
     ("web", &["schemars"]),
 ];
@@ -88,6 +90,9 @@ fn sources_stay_within_their_layer() {
         ("forge", "serde"),
         ("api", "store::"),
         ("api", "std::thread"),
+        ("markup", "store::"),
+        ("markup", "git::"),
+        ("markup", "std::thread"),
         ("web", "store::"),
         ("web", "git::"),
         ("web", "std::thread"),
@@ -118,8 +123,10 @@ fn sources_stay_within_their_layer() {
 fn no_program_is_started_but_git() {
     let git_process = fs::read_to_string(crates_dir().join("git/src/git_process.rs")).expect("a source");
     assert!(git_process.contains(r#"map(|folder| folder.join("git"))"#), "git is not found in git_process.rs");
-    let crates =
-        ["model", "tls", "store", "files", "ci", "git", "forge", "api", "web", "wire", "webhooks", "runner", "server"];
+    let crates = [
+        "model", "tls", "store", "files", "ci", "git", "forge", "markup", "api", "web", "wire", "webhooks", "runner",
+        "server",
+    ];
     for name in crates {
         let allowed_programs: &[&str] = match name {
             "runner" => &["supervisor", "program", "\"unshare\"", "\"slirp4netns\""],

@@ -163,6 +163,7 @@ fn body(method: &Method, path: &str) -> Value {
     match (method.as_str(), path) {
         (_, path) if is_repository_route(path) => repository_body(method, path),
         (_, path) if is_ci_route(path) => ci_body(method, path, PROJECT),
+        ("POST", "/markdown") => json!({ "text": "#1", "gfm": true, "project": "owner/x" }),
         ("POST", "/ci/lint") => json!({ "content": "" }),
         (_, path) if is_tracker_route(path) => tracker_body(method, path, &TRACKER_IDS, OTHER_PROJECT),
         ("POST", "/users") => json!({ "email": "n@x", "password": "12345678", "username": "fresh", "name": "N" }),

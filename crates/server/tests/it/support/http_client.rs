@@ -140,6 +140,11 @@ impl HttpResponse {
         serde_json::from_str(&self.text).ok()
     }
 
+    /// Returns all headers with a name.
+    pub(crate) fn headers_named(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.headers.iter().filter(move |(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }

@@ -152,7 +152,16 @@ impl ServerProcess {
     }
 
     pub(crate) fn anonymous(&self) -> HttpClient {
-        let config = ureq::Agent::config_builder()
+        self.client_with(ureq::Agent::config_builder())
+    }
+
+    /// Returns a client that shows redirects.
+    pub(crate) fn anonymous_without_redirects(&self) -> HttpClient {
+        self.client_with(ureq::Agent::config_builder().max_redirects(0))
+    }
+
+    fn client_with(&self, config: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>) -> HttpClient {
+        let config = config
             .http_status_as_error(false)
             .timeout_global(Some(WAIT_TIMEOUT))
             // Ignores a proxy of the environment.

@@ -3,6 +3,7 @@
 mod account_settings;
 mod activity;
 mod admin_pages;
+mod avatars;
 mod ci_settings;
 mod code_history;
 mod code_pages;

@@ -207,13 +207,19 @@ impl Snapshot {
 
     /// Returns up to `limit` complete files of a kind with an id above `after`.
     pub fn files(&mut self, kind: StoredFileKind, after: i64, limit: usize) -> Result<Vec<DumpedFile>, OpenError> {
-        let storage = self.storage_of("f.project_id")?;
+        let storage = match kind {
+            StoredFileKind::Avatars => "f.storage_id".to_owned(),
+            _ => self.storage_of("f.project_id")?,
+        };
         let (table, id, columns, from) = match kind {
             StoredFileKind::Uploads => {
                 ("uploads", "f.id", "f.size, f.created_at", "uploads f WHERE f.size IS NOT NULL")
             }
             StoredFileKind::Artifacts => {
                 ("build_artifacts", "f.id", "f.size, f.created_at", "build_artifacts f WHERE f.size IS NOT NULL")
+            }
+            StoredFileKind::Avatars => {
+                ("avatars", "f.id", "f.size, f.created_at", "avatars f WHERE f.size IS NOT NULL")
             }
             StoredFileKind::Traces => (
                 "build_runs",

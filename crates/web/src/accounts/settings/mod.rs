@@ -34,7 +34,8 @@ const PAGES: [(&str, &str); 6] = [
 ];
 
 /// The messages after a change, by the value of the parameter `done`.
-const NOTICES: [(&str, &str); 11] = [
+const NOTICES: [(&str, &str); 12] = [
+    ("avatar", "The avatar was changed."),
     ("profile", "The profile was saved."),
     ("username", "The username was changed."),
     ("password", "The password was changed. All other sessions have ended."),

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::{body::Body, http::StatusCode};
 use forge::{
     Unvalidated,
+    avatars::AvatarTarget,
     users::{self, OwnUserUpdate},
 };
 use model::{
@@ -13,6 +14,7 @@ use model::{
 
 use super::{SettingsHead, done, frame};
 use crate::{
+    avatars::{self, AvatarSection},
     context::PageCx,
     error::PageResult,
     fields::{Field, FieldErrors, Form},
@@ -28,7 +30,7 @@ pub(crate) const PATH: &str = "/-/user_settings/profile";
 struct ProfileTemplate {
     layout: Layout,
     head: SettingsHead,
-    avatar: String,
+    avatar: AvatarSection,
     profile: Form,
     username: Form,
 }
@@ -42,8 +44,17 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
 }
 
 async fn render(cx: &PageCx, profile: Option<Refused>, username: Option<Refused>) -> PageResult {
+    render_with_avatar(cx, profile, username, &FieldErrors::default()).await
+}
+
+async fn render_with_avatar(
+    cx: &PageCx,
+    profile: Option<Refused>,
+    username: Option<Refused>,
+    avatar_errors: &FieldErrors,
+) -> PageResult {
     let (viewer, user) = cx.read(users::current).await?;
-    let is_refused = profile.is_some() || username.is_some();
+    let is_refused = profile.is_some() || username.is_some() || !avatar_errors.is_empty();
     let (typed, errors) = profile.unwrap_or_default();
     let field = |name: &'static str, label: &'static str, stored: &str| {
         let value = typed.find(name).unwrap_or(stored).to_owned();
@@ -71,10 +82,11 @@ async fn render(cx: &PageCx, profile: Option<Refused>, username: Option<Refused>
     let username = Field::text("username", "Username").value(name).required().max_length(MAX_TEXT_LENGTH);
     let hint = "The addresses of your page and of your personal projects change with it; the old ones stop working.";
     let (layout, head) = frame(cx, viewer, PATH)?;
+    let image = Some(user.avatar_path());
     let template = ProfileTemplate {
+        avatar: AvatarSection::new(format!("{PATH}/avatar"), image, user.avatar.is_some(), avatar_errors),
         layout,
         head,
-        avatar: model::site::identicon_path(&user.username),
         profile,
         username: Form::new(vec![username.hint(hint).autocomplete("username")], &errors),
     };
@@ -101,6 +113,12 @@ pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
         Ok(()) => Ok(done(PATH, "profile")),
         Err(error) => render(&cx, Some((fields, FieldErrors::of_error(error)?)), None).await,
     }
+}
+
+/// Changes or removes the avatar.
+pub(crate) async fn set_avatar(cx: PageCx, body: Body) -> PageResult {
+    let errors = avatars::change(&cx, body, AvatarTarget::OwnAccount).await?;
+    if errors.is_empty() { Ok(done(PATH, "avatar")) } else { render_with_avatar(&cx, None, None, &errors).await }
 }
 
 /// Changes the username.

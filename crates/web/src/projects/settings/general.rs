@@ -1,9 +1,11 @@
 //! The general settings of a project: its name, visibility and features, archiving, transfer and deletion.
 
 use askama::Template;
-use axum::body::Body;
+use axum::{body::Body, http::StatusCode};
 use forge::{
-    Ability, Error, GroupRef, ProjectAbility, Unvalidated, fork_links,
+    Ability, Error, GroupRef, ProjectAbility, Unvalidated,
+    avatars::AvatarTarget,
+    fork_links,
     project_pages::{self, GeneralSettings},
     projects::{self, ProjectUpdate},
 };
@@ -14,8 +16,10 @@ use model::{
 
 use super::navigation::{SettingsNavigation, SettingsPage};
 use crate::{
+    avatars::{self, AvatarSection},
     context::PageCx,
     error::PageResult,
+    fields::FieldErrors,
     form_errors::FormErrors,
     forms::Fields,
     layout::{Layout, ProjectHead, Tab},
@@ -39,6 +43,7 @@ struct GeneralTemplate {
     fork_source: Option<String>,
     fields: Fields,
     errors: FormErrors,
+    avatar: AvatarSection,
     can_rename: bool,
     can_archive: bool,
     can_unlink: bool,
@@ -145,16 +150,35 @@ fn back(cx: &PageCx) -> axum::response::Response {
     response::redirect(&ProjectLinks::new(&cx.params.subject).to("settings/general"))
 }
 
+/// Changes or removes the avatar.
+pub(crate) async fn set_avatar(cx: PageCx, body: Body) -> PageResult {
+    let errors = avatars::change(&cx, body, AvatarTarget::Project(cx.project())).await?;
+    if errors.is_empty() {
+        return Ok(back(&cx));
+    }
+    render_with_avatar(&cx, None, FormErrors::default(), &errors).await
+}
+
 async fn render(cx: &PageCx, typed: Option<Fields>, errors: FormErrors) -> PageResult {
+    render_with_avatar(cx, typed, errors, &FieldErrors::default()).await
+}
+
+async fn render_with_avatar(
+    cx: &PageCx,
+    typed: Option<Fields>,
+    errors: FormErrors,
+    avatar_errors: &FieldErrors,
+) -> PageResult {
     let project = cx.project();
     let (viewer, settings) = cx.read(move |tx| project_pages::general_settings(tx, &project, MAX_BRANCHES)).await?;
     // The fields of another form on the page were submitted if these are missing.
     let fields = typed.filter(|fields| fields.has("path")).unwrap_or_else(|| stored_fields(&settings));
     let GeneralSettings { project, branches, .. } = settings;
     let can = |ability: ProjectAbility| viewer.can_in(&project, ability);
-    let status = errors.status();
+    let status = if avatar_errors.is_empty() { errors.status() } else { StatusCode::UNPROCESSABLE_ENTITY };
+    let head = ProjectHead::new(&project, Tab::Settings, &viewer);
+    let action = head.links.to("settings/general/avatar");
     let template = GeneralTemplate {
-        head: ProjectHead::new(&project, Tab::Settings, &viewer),
         navigation: SettingsNavigation::new(&project, &viewer, SettingsPage::General),
         can_rename: can(ProjectAbility::ChangeNameOrVisibility),
         can_archive: can(ProjectAbility::ArchiveProject),
@@ -163,7 +187,9 @@ async fn render(cx: &PageCx, typed: Option<Fields>, errors: FormErrors) -> PageR
         can_delete: can(ProjectAbility::RemoveProject),
         full_path: project.full_path(),
         fork_source: project.forked_from.as_ref().map(model::projects::ForkSource::full_path),
+        avatar: AvatarSection::new(action, project.avatar_path(), project.avatar.is_some(), avatar_errors),
         layout: Layout::new(cx, viewer, format!("General settings · {}", project.full_path())),
+        head,
         branches,
         fields,
         errors,

@@ -2,10 +2,10 @@
 
 use model::labels::LabelSummary;
 
-use super::{Markup, plain};
+use crate::{Markup, plain};
 
 /// Returns the title of a label with its color.
-pub(crate) fn name(title: &str, color: &str) -> Markup {
+pub fn name(title: &str, color: &str) -> Markup {
     let mut html = String::from(
         "<svg class=\"swatch\" viewBox=\"0 0 10 10\" aria-hidden=\"true\"><circle cx=\"5\" cy=\"5\" r=\"4\" fill=\"",
     );
@@ -16,7 +16,7 @@ pub(crate) fn name(title: &str, color: &str) -> Markup {
 }
 
 /// Returns a label that leads to a page, such as the issues with the label.
-pub(crate) fn chip(label: &LabelSummary, url: &str) -> Markup {
+pub fn chip(label: &LabelSummary, url: &str) -> Markup {
     let mut html = String::from("<a class=\"tag label\" href=\"");
     plain::escape_into(&mut html, url);
     html.push_str("\">");

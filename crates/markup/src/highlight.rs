@@ -17,12 +17,12 @@ use lru::LruCache;
 use model::Oid;
 use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxReference, SyntaxSet};
 
-use super::{Markup, plain::escape_into};
+use crate::{Markup, plain::escape_into};
 
 /// The maximum size of a file that is shown, in bytes.
-pub(crate) const MAX_BYTES: usize = 512 << 10;
+pub const MAX_BYTES: usize = 512 << 10;
 /// The maximum number of lines of a file that is shown.
-pub(crate) const MAX_LINES: usize = 20_000;
+pub const MAX_LINES: usize = 20_000;
 /// Longer lines are not highlighted: grammars are slow on them.
 const MAX_LINE_BYTES: usize = 4 << 10;
 /// The time after which the rest of a file is shown without colours.
@@ -68,10 +68,11 @@ static CLASSES: LazyLock<Vec<(Scope, &str)>> = LazyLock::new(|| {
 
 /// The lines of a file as HTML.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lines {
-    pub(crate) lines: Vec<Markup>,
+pub struct Lines {
+    /// The lines, without their ends.
+    pub lines: Vec<Markup>,
     /// Whether all lines were highlighted before the deadline.
-    pub(crate) is_complete: bool,
+    pub is_complete: bool,
 }
 
 /// Loads the grammars, which takes a while the first time.
@@ -189,7 +190,7 @@ impl Spans<'_> {
 }
 
 /// Highlighted files by the id of the blob and the name of the file, which selects the grammar.
-pub(crate) struct HighlightCache {
+pub struct HighlightCache {
     cached: Mutex<CachedFiles>,
     is_busy: AtomicBool,
 }
@@ -209,12 +210,12 @@ impl Default for HighlightCache {
 
 impl HighlightCache {
     /// Highlights a file within a short time, unless it is cached.
-    pub(crate) fn highlight(&self, id: Oid, path: &str, text: &str) -> Arc<Lines> {
+    pub fn highlight(&self, id: Oid, path: &str, text: &str) -> Arc<Lines> {
         self.highlight_within(TIME_LIMIT, id, path, text)
     }
 
     /// Highlights a file for which the time was too short. Does nothing while another file is highlighted this way.
-    pub(crate) fn highlight_later(&self, id: Oid, path: &str, text: &str) {
+    pub fn highlight_later(&self, id: Oid, path: &str, text: &str) {
         if !self.is_busy.swap(true, Ordering::AcqRel) {
             self.highlight_within(LATER_TIME_LIMIT, id, path, text);
             self.is_busy.store(false, Ordering::Release);

@@ -2,8 +2,7 @@
 
 use model::objects::FileDiff;
 
-use super::{Markup, words};
-use crate::links::ProjectLinks;
+use crate::{Markup, links::ProjectLinks, words};
 
 /// The maximum number of files whose differences are shown.
 const MAX_FILES: usize = 300;
@@ -16,56 +15,70 @@ const MAX_BYTES: usize = 512 << 10;
 
 /// The differences of a commit or a comparison.
 #[derive(Debug, Default)]
-pub(crate) struct Diff {
-    pub(crate) files: Vec<DiffFile>,
-    pub(crate) additions: usize,
-    pub(crate) deletions: usize,
+pub struct Diff {
+    /// The files that are listed.
+    pub files: Vec<DiffFile>,
+    /// The number of added lines.
+    pub additions: usize,
+    /// The number of removed lines.
+    pub deletions: usize,
     /// The number of files that are not listed.
-    pub(crate) unlisted: usize,
+    pub unlisted: usize,
 }
 
 /// The differences of a file.
 #[derive(Debug)]
-pub(crate) struct DiffFile {
-    pub(crate) old_path: String,
-    pub(crate) new_path: String,
-    pub(crate) change: &'static str,
+pub struct DiffFile {
+    /// The path before the change.
+    pub old_path: String,
+    /// The path after the change.
+    pub new_path: String,
+    /// What happened to the file, such as `renamed`.
+    pub change: &'static str,
     /// Whether the file exists after the change.
-    pub(crate) exists: bool,
-    pub(crate) rows: Vec<Row>,
-    pub(crate) additions: usize,
-    pub(crate) deletions: usize,
+    pub exists: bool,
+    /// The lines that are shown.
+    pub rows: Vec<Row>,
+    /// The number of added lines.
+    pub additions: usize,
+    /// The number of removed lines.
+    pub deletions: usize,
     /// Why no lines are shown.
-    pub(crate) omitted: Option<&'static str>,
+    pub omitted: Option<&'static str>,
     /// The modes before and after the change, if they differ.
-    pub(crate) modes: Option<(String, String)>,
+    pub modes: Option<(String, String)>,
     /// Whether lines were compared, so that the numbers say something.
-    pub(crate) is_counted: bool,
+    pub is_counted: bool,
     /// Whether the page has a section for the file.
-    pub(crate) has_section: bool,
+    pub has_section: bool,
     /// The URLs of the image before and after the change.
-    pub(crate) old_image: Option<String>,
-    pub(crate) new_image: Option<String>,
+    pub old_image: Option<String>,
+    /// The URL of the new version of an image.
+    pub new_image: Option<String>,
 }
 
 impl DiffFile {
-    pub(crate) fn is_renamed(&self) -> bool {
+    /// Returns whether the path changed.
+    pub fn is_renamed(&self) -> bool {
         self.old_path != self.new_path
     }
 }
 
 /// A row of the table.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub struct Row {
     /// The class of the row: `hunk`, `same`, `add` or `del`.
-    pub(crate) kind: &'static str,
-    pub(crate) old: Option<usize>,
-    pub(crate) new: Option<usize>,
-    pub(crate) html: Markup,
+    pub kind: &'static str,
+    /// The number of the line before the change.
+    pub old: Option<usize>,
+    /// The number of the line after the change.
+    pub new: Option<usize>,
+    /// The text of the line.
+    pub html: Markup,
 }
 
 /// Returns whether a file is an image that browsers show, by its name.
-pub(crate) fn is_image(path: &str) -> bool {
+pub fn is_image(path: &str) -> bool {
     const EXTENSIONS: [&str; 8] = ["png", "jpg", "jpeg", "gif", "webp", "avif", "ico", "svg"];
     let extension = path.rsplit('.').next().unwrap_or_default();
     EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
@@ -80,7 +93,7 @@ struct Budget {
 
 impl Diff {
     /// Adds the URLs of changed images, whose old and new versions are in these revisions.
-    pub(crate) fn with_images(mut self, links: &ProjectLinks, old_revision: Option<&str>, new_revision: &str) -> Self {
+    pub fn with_images(mut self, links: &ProjectLinks, old_revision: Option<&str>, new_revision: &str) -> Self {
         for file in &mut self.files {
             if !is_image(&file.new_path) || file.change == "renamed" || file.change == "mode changed" {
                 continue;
@@ -95,7 +108,8 @@ impl Diff {
         self
     }
 
-    pub(crate) fn new(files: Vec<FileDiff>) -> Self {
+    /// Renders differences, as many as a page can show.
+    pub fn new(files: Vec<FileDiff>) -> Self {
         let mut budget = Budget::default();
         let mut diff = Self::default();
         for (number, file) in files.into_iter().enumerate() {

@@ -1,9 +1,9 @@
 //! Plain text as HTML.
 
-use super::Markup;
+use crate::Markup;
 
 /// Returns a short text of a user: a name, a title or a path. Its direction cannot change that of the text around it.
-pub(crate) fn line(text: impl AsRef<str>) -> Markup {
+pub fn line(text: impl AsRef<str>) -> Markup {
     let text = text.as_ref();
     let mut html = String::with_capacity(text.len() + 16);
     html.push_str("<bdi>");
@@ -13,7 +13,7 @@ pub(crate) fn line(text: impl AsRef<str>) -> Markup {
 }
 
 /// Returns a longer text as it is, with its line breaks.
-pub(crate) fn preformatted(text: &str) -> Markup {
+pub fn preformatted(text: &str) -> Markup {
     let mut html = String::with_capacity(text.len() + 32);
     html.push_str("<pre class=\"plain\">");
     escape_into(&mut html, text);
@@ -23,7 +23,7 @@ pub(crate) fn preformatted(text: &str) -> Markup {
 
 /// Appends a text with everything escaped that HTML treats specially. Characters that reorder text are made visible: with
 /// them, code can look different from what a compiler reads.
-pub(crate) fn escape_into(html: &mut String, text: &str) {
+pub fn escape_into(html: &mut String, text: &str) {
     let mut rest = text;
     while let Some(at) = rest.find(needs_escape) {
         html.push_str(&rest[..at]);
@@ -51,7 +51,7 @@ fn needs_escape(c: char) -> bool {
 }
 
 /// Returns whether a character changes the direction of the text after it.
-pub(crate) fn is_bidi_control(c: char) -> bool {
+pub fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}')
 }
 

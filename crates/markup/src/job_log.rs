@@ -7,10 +7,10 @@ mod terminal;
 use std::{fmt, str::FromStr};
 
 use self::terminal::{Line, Style};
-use super::{Markup, plain};
+use crate::{Markup, plain};
 
 /// The maximum number of bytes of a log that a page shows.
-pub(crate) const MAX_BYTES: u64 = 512 << 10;
+pub const MAX_BYTES: u64 = 512 << 10;
 /// The maximum number of lines that a page shows.
 const MAX_LINES: usize = 10_000;
 /// The maximum number of sections within each other.
@@ -20,9 +20,9 @@ const MAX_NAME_BYTES: usize = 100;
 
 /// Where the rendering of a log continues: always at the beginning of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LogState {
+pub struct LogState {
     /// The offset in bytes.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// The number of lines before it.
     line: u64,
     style: Style,
@@ -32,13 +32,13 @@ pub(crate) struct LogState {
 
 impl LogState {
     /// Creates the state at an offset before which nothing is shown.
-    pub(crate) fn at(offset: u64) -> Self {
+    pub fn at(offset: u64) -> Self {
         Self { offset, ..Self::default() }
     }
 
     /// Returns the number of lines that were rendered.
     #[cfg(test)]
-    pub(crate) fn lines(&self) -> u64 {
+    pub fn lines(&self) -> u64 {
         self.line
     }
 }
@@ -78,7 +78,7 @@ impl FromStr for LogState {
 }
 
 /// Returns the offset in the last bytes of a log at which a page begins to show it: the beginning of a line.
-pub(crate) fn first_shown(bytes: &[u8], is_whole: bool) -> usize {
+pub fn first_shown(bytes: &[u8], is_whole: bool) -> usize {
     let ends = bytes.iter().enumerate().rev().filter(|(at, byte)| **byte == b'\n' && at + 1 < bytes.len());
     let too_many = ends.map(|(at, _)| at + 1).nth(MAX_LINES - 1);
     let after_break = || bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -87,7 +87,7 @@ pub(crate) fn first_shown(bytes: &[u8], is_whole: bool) -> usize {
 
 /// Renders the part of a log that begins at a state. The last line is rendered but not included in the returned state if
 /// more may be appended to it.
-pub(crate) fn render(bytes: &[u8], start: LogState, is_complete: bool) -> (Markup, LogState) {
+pub fn render(bytes: &[u8], start: LogState, is_complete: bool) -> (Markup, LogState) {
     let mut renderer = Renderer { html: String::with_capacity(bytes.len() * 2), state: start };
     for _ in &renderer.state.sections {
         renderer.html.push_str("<details open data-continued>");
@@ -113,7 +113,7 @@ pub(crate) fn render(bytes: &[u8], start: LogState, is_complete: bool) -> (Marku
 }
 
 /// Renders the last lines of a log without numbers.
-pub(crate) fn render_end(bytes: &[u8], lines: usize) -> Markup {
+pub fn render_end(bytes: &[u8], lines: usize) -> Markup {
     let text = String::from_utf8_lossy(bytes);
     let mut shown: Vec<&str> = text.lines().rev().filter(|line| !line.trim().is_empty()).take(lines).collect();
     shown.reverse();

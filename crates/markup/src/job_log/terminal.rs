@@ -1,6 +1,6 @@
 //! A line of output with escape sequences, as a terminal shows it in the end.
 
-use crate::text::plain;
+use crate::plain;
 
 /// The maximum number of characters of a line.
 pub(super) const MAX_LINE_CHARS: usize = 10_000;

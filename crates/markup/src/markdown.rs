@@ -19,11 +19,15 @@ use comrak::{
     try_parse_document,
 };
 
-use super::{Markup, highlight, plain, references::ReferenceLinks};
-use crate::links::ProjectLinks;
+use crate::{
+    Markup, highlight,
+    links::{self, ProjectLinks},
+    plain,
+    references::ReferenceLinks,
+};
 
 /// Longer texts are shown as they are, in bytes.
-const MAX_BYTES: usize = 512 << 10;
+const MAX_BYTES: usize = forge::references::MAX_RENDERED_BYTES;
 /// The time after which a text is shown as it is.
 const TIME_LIMIT: Duration = Duration::from_millis(300);
 /// The time for highlighting all code in a text.
@@ -43,39 +47,63 @@ const REFERENCE_SCHEME: &str = "gable-reference";
 
 /// Where relative links of a text lead to.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub enum Source {
     /// To files of the repository.
     File(SourceFile),
     /// To uploads of the project.
     Project(ProjectLinks),
+    /// To pages of the server.
+    Server,
 }
 
 /// The file that contains a text, which relative links start from.
 #[derive(Clone, Debug)]
-pub(crate) struct SourceFile {
-    pub(crate) links: ProjectLinks,
-    pub(crate) revision: String,
+pub struct SourceFile {
+    /// The URLs of the project.
+    pub links: ProjectLinks,
+    /// The branch, the tag or the commit.
+    pub revision: String,
     /// The path of the file.
-    pub(crate) path: String,
+    pub path: String,
 }
 
 /// Returns whether a file contains Markdown.
-pub(crate) fn is_markdown(path: &str) -> bool {
+pub fn is_markdown(path: &str) -> bool {
     let extension = path.rsplit('.').next().unwrap_or_default();
     ["md", "markdown", "mkd", "mdown"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
 /// Renders a text without links for its references.
-pub(crate) fn render(text: &str, source: &Source) -> Markup {
-    try_render(text, source, None).map_or_else(|| plain::preformatted(text), Markup)
+pub fn render(text: &str, source: &Source) -> Markup {
+    try_render(text, source, None, Destination::Page).map_or_else(|| plain::preformatted(text), Markup)
 }
 
 /// Renders a text with links for its references.
-pub(crate) fn render_with(text: &str, source: &Source, references: &ReferenceLinks) -> Markup {
-    try_render(text, source, Some(references)).map_or_else(|| plain::preformatted(text), Markup)
+pub fn render_with(text: &str, source: &Source, references: &ReferenceLinks) -> Markup {
+    try_render(text, source, Some(references), Destination::Page).map_or_else(|| plain::preformatted(text), Markup)
 }
 
-fn try_render(text: &str, source: &Source, references: Option<&ReferenceLinks>) -> Option<String> {
+/// Renders a text for a client that shows it anywhere: links have the URL of the server, and headings keep their levels.
+pub fn render_standalone(text: &str, source: &Source, references: &ReferenceLinks, root_url: &str) -> Markup {
+    let destination = Destination::Elsewhere { root_url };
+    try_render(text, source, Some(references), destination).map_or_else(|| plain::preformatted(text), Markup)
+}
+
+/// Where the HTML of a text is shown.
+#[derive(Clone, Copy)]
+enum Destination<'a> {
+    /// On a page of this server, below the title of the page.
+    Page,
+    /// Anywhere else; the URL of the server has no trailing slash.
+    Elsewhere { root_url: &'a str },
+}
+
+fn try_render(
+    text: &str,
+    source: &Source,
+    references: Option<&ReferenceLinks>,
+    destination: Destination<'_>,
+) -> Option<String> {
     if text.len() > MAX_BYTES {
         return None;
     }
@@ -100,11 +128,12 @@ fn try_render(text: &str, source: &Source, references: Option<&ReferenceLinks>) 
     let highlighter = Highlighter::default();
     let mut plugins = Plugins::default();
     plugins.render.codefence_syntax_highlighter = Some(&highlighter);
-    let headings = Headings::default();
+    let lowered_by = u8::from(matches!(destination, Destination::Page));
+    let headings = Headings { anchorizer: Mutex::default(), lowered_by };
     plugins.render.heading_adapter = Some(&headings);
     let mut html = String::with_capacity(text.len() * 2);
     format_html_with_plugins(root, &options, &mut html, &plugins).ok()?;
-    (html.len() <= MAX_HTML_BYTES).then(|| sanitize(&html, source))
+    (html.len() <= MAX_HTML_BYTES).then(|| sanitize(&html, source, destination))
 }
 
 fn options() -> Options<'static> {
@@ -218,31 +247,37 @@ impl SyntaxHighlighterAdapter for Highlighter {
     }
 }
 
-/// Renders headings one level lower, below the title of the page, and with ids.
-#[derive(Default)]
-struct Headings(Mutex<Anchorizer>);
+/// Renders headings with ids, and some levels lower.
+struct Headings {
+    anchorizer: Mutex<Anchorizer>,
+    lowered_by: u8,
+}
 
 impl Headings {
-    fn level(heading: &HeadingMeta) -> u8 {
-        (heading.level + 1).min(6)
+    fn level(&self, heading: &HeadingMeta) -> u8 {
+        (heading.level + self.lowered_by).min(6)
     }
 }
 
 impl HeadingAdapter for Headings {
     fn enter(&self, output: &mut dyn fmt::Write, heading: &HeadingMeta, _: Option<Sourcepos>) -> fmt::Result {
-        let id = self.0.lock().unwrap_or_else(PoisonError::into_inner).anchorize(&heading.content);
+        let id = self.anchorizer.lock().unwrap_or_else(PoisonError::into_inner).anchorize(&heading.content);
         let mut escaped = String::new();
         plain::escape_into(&mut escaped, &id);
-        write!(output, "<h{} id=\"{escaped}\">", Self::level(heading))
+        write!(output, "<h{} id=\"{escaped}\">", self.level(heading))
     }
 
     fn exit(&self, output: &mut dyn fmt::Write, heading: &HeadingMeta) -> fmt::Result {
-        write!(output, "</h{}>", Self::level(heading))
+        write!(output, "</h{}>", self.level(heading))
     }
 }
 
-fn sanitize(html: &str, source: &Source) -> String {
+fn sanitize(html: &str, source: &Source, destination: Destination<'_>) -> String {
     let source = source.clone();
+    let root_url = match destination {
+        Destination::Page => String::new(),
+        Destination::Elsewhere { root_url } => root_url.to_owned(),
+    };
     let mut builder = Builder::default();
     builder
         .add_tags(["section", "details", "summary"])
@@ -261,8 +296,8 @@ fn sanitize(html: &str, source: &Source) -> String {
         .url_relative(UrlRelative::PassThrough)
         .link_rel(Some("nofollow noopener noreferrer"))
         .attribute_filter(move |element, attribute, value| match (element, attribute) {
-            ("a", "href") => rewrite_link(value, &source),
-            ("img", "src") => rewrite_image(value, &source),
+            ("a", "href") => rewrite_link(value, &source).map(|url| with_root(url, &root_url)),
+            ("img", "src") => rewrite_image(value, &source).map(|url| with_root(url, &root_url)),
             _ => Some(value.into()),
         });
     align_by_class(builder.clean(html).to_string())
@@ -281,11 +316,16 @@ fn align_by_class(mut html: String) -> String {
     html
 }
 
+/// Prepends the URL of the server to a path.
+fn with_root<'a>(url: Cow<'a, str>, root_url: &str) -> Cow<'a, str> {
+    if url.starts_with('/') && !is_foreign(&url) { format!("{root_url}{url}").into() } else { url }
+}
+
 /// Rewrites a link: relative ones lead to files of the repository or to uploads, and anchors to the prefixed ids of the text.
 fn rewrite_link<'a>(url: &'a str, source: &Source) -> Option<Cow<'a, str>> {
     if let Some(path) = url.strip_prefix(REFERENCE_SCHEME).and_then(|rest| rest.strip_prefix(':')) {
         // A text can contain this scheme, too.
-        return crate::links::local_path(path).map(Into::into);
+        return links::local_path(path).map(Into::into);
     }
     if let Some(anchor) = url.strip_prefix('#') {
         return Some(format!("#{ID_PREFIX}{anchor}").into());
@@ -296,6 +336,7 @@ fn rewrite_link<'a>(url: &'a str, source: &Source) -> Option<Cow<'a, str>> {
     let file = match source {
         Source::File(file) => file,
         Source::Project(links) => return Some(rewrite_upload(url, links)),
+        Source::Server => return Some(url.into()),
     };
     let (path, rest) = split_path(url);
     let rest = rest.replacen('#', &format!("#{ID_PREFIX}"), 1);
@@ -318,6 +359,7 @@ fn rewrite_image<'a>(url: &'a str, source: &Source) -> Option<Cow<'a, str>> {
             Some(file.links.raw(&file.revision, &resolve(&file.path, path)?).into())
         }
         Source::Project(links) => Some(rewrite_upload(url, links)),
+        Source::Server => Some(url.into()),
     }
 }
 
@@ -351,6 +393,8 @@ fn resolve(file: &str, path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use forge::references::References;
+
     use super::*;
 
     fn html(text: &str) -> String {
@@ -435,6 +479,28 @@ mod tests {
         let source = Source::Project(ProjectLinks::new("ann/rocket"));
         let html = render("![x](/uploads/abc/x.png) [y](/ann)", &source).to_string();
         assert!(html.contains("src=\"/ann/rocket/uploads/abc/x.png\"") && html.contains("href=\"/ann\""), "{html}");
+    }
+
+    #[test]
+    fn links_of_standalone_texts_have_the_url_of_the_server() {
+        let check = |text: &str, source: &Source, expected: &str| {
+            let none = ReferenceLinks::new(References::default(), None);
+            assert_eq!(
+                render_standalone(text, source, &none, "https://git.example/sub").to_string(),
+                expected,
+                "{text}"
+            );
+        };
+        let rel = "rel=\"nofollow noopener noreferrer\"";
+        check("# A\n###### B", &Source::Server, "<h1 id=\"user-content-a\">A</h1>\n<h6 id=\"user-content-b\">B</h6>\n");
+        check("[x](/ann)", &Source::Server, &format!("<p><a href=\"https://git.example/sub/ann\" {rel}>x</a></p>\n"));
+        check("[x](#a)", &Source::Server, &format!("<p><a href=\"#user-content-a\" {rel}>x</a></p>\n"));
+        check("[x](//evil.example)", &Source::Server, &format!("<p><a href=\"//evil.example\" {rel}>x</a></p>\n"));
+        check(
+            "![x](/uploads/abc/x.png)",
+            &Source::Project(ProjectLinks::new("ann/rocket")),
+            "<p><img src=\"https://git.example/sub/ann/rocket/uploads/abc/x.png\" alt=\"x\"></p>\n",
+        );
     }
 
     #[test]

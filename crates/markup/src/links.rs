@@ -4,11 +4,10 @@ use model::objects::ArchiveFormat;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The page with the sign-in form.
-pub(crate) const SIGN_IN: &str = "/users/sign_in";
+pub const SIGN_IN: &str = "/users/sign_in";
 
 /// The formats of archives that pages link to.
-pub(crate) const ARCHIVE_FORMATS: [ArchiveFormat; 3] =
-    [ArchiveFormat::Zip, ArchiveFormat::TarGz, ArchiveFormat::TarBz2];
+pub const ARCHIVE_FORMATS: [ArchiveFormat; 3] = [ArchiveFormat::Zip, ArchiveFormat::TarGz, ArchiveFormat::TarBz2];
 
 /// Characters that stay as they are in a path.
 const PATH: &AsciiSet =
@@ -17,27 +16,27 @@ const PATH: &AsciiSet =
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 /// Encodes a path.
-pub(crate) fn encode_path(path: &str) -> String {
+pub fn encode_path(path: &str) -> String {
     utf8_percent_encode(path, PATH).to_string()
 }
 
 /// Encodes a value in a query.
-pub(crate) fn encode_query(value: &str) -> String {
+pub fn encode_query(value: &str) -> String {
     utf8_percent_encode(value, QUERY).to_string()
 }
 
 /// Returns the URL of the page of a user, a group or a project.
-pub(crate) fn page(full_path: &str) -> String {
+pub fn page(full_path: &str) -> String {
     format!("/{}", encode_path(full_path))
 }
 
 /// Returns the URL of a page of a group, such as `group_members`.
-pub(crate) fn in_group(full_path: &str, word: &str) -> String {
+pub fn in_group(full_path: &str, word: &str) -> String {
     format!("/groups/{}/-/{word}", encode_path(full_path))
 }
 
 /// Returns the URL of the sign-in form that leads back to a path.
-pub(crate) fn sign_in(return_to: &str) -> String {
+pub fn sign_in(return_to: &str) -> String {
     match return_to {
         "/" | "" => SIGN_IN.to_owned(),
         path => format!("{SIGN_IN}?return_to={}", encode_query(path)),
@@ -45,7 +44,7 @@ pub(crate) fn sign_in(return_to: &str) -> String {
 }
 
 /// Returns the path if it leads to a page of this server, and not to another host.
-pub(crate) fn local_path(path: &str) -> Option<&str> {
+pub fn local_path(path: &str) -> Option<&str> {
     let is_local = path.starts_with('/') && !path.starts_with("//") && !path.contains('\\');
     let is_clean = path.bytes().all(|byte| (0x21..0x7f).contains(&byte));
     (is_local && is_clean && !path.starts_with(SIGN_IN)).then_some(path)
@@ -53,92 +52,108 @@ pub(crate) fn local_path(path: &str) -> Option<&str> {
 
 /// The URLs of the pages of a project.
 #[derive(Clone, Debug)]
-pub(crate) struct ProjectLinks {
+pub struct ProjectLinks {
     home: String,
 }
 
 impl ProjectLinks {
-    pub(crate) fn new(full_path: &str) -> Self {
+    /// Returns the URLs of the project with a full path.
+    pub fn new(full_path: &str) -> Self {
         Self { home: page(full_path) }
     }
 
-    pub(crate) fn home(&self) -> &str {
+    /// Returns the URL of the home page.
+    pub fn home(&self) -> &str {
         &self.home
     }
 
     /// Returns the URL of a page without a location, such as `branches`.
-    pub(crate) fn to(&self, word: &str) -> String {
+    pub fn to(&self, word: &str) -> String {
         format!("{}/-/{word}", self.home)
     }
 
-    pub(crate) fn tree(&self, revision: &str, path: &str) -> String {
+    /// Returns the URL of a folder.
+    pub fn tree(&self, revision: &str, path: &str) -> String {
         self.at("tree", revision, path)
     }
 
-    pub(crate) fn blob(&self, revision: &str, path: &str) -> String {
+    /// Returns the URL of a file.
+    pub fn blob(&self, revision: &str, path: &str) -> String {
         self.at("blob", revision, path)
     }
 
-    pub(crate) fn raw(&self, revision: &str, path: &str) -> String {
+    /// Returns the URL of the content of a file.
+    pub fn raw(&self, revision: &str, path: &str) -> String {
         self.at("raw", revision, path)
     }
 
-    pub(crate) fn blame(&self, revision: &str, path: &str) -> String {
+    /// Returns the URL of a file with the commit of each line.
+    pub fn blame(&self, revision: &str, path: &str) -> String {
         self.at("blame", revision, path)
     }
 
-    pub(crate) fn edit(&self, branch: &str, path: &str) -> String {
+    /// Returns the URL of the form that changes a file.
+    pub fn edit(&self, branch: &str, path: &str) -> String {
         self.at("edit", branch, path)
     }
 
-    pub(crate) fn delete(&self, branch: &str, path: &str) -> String {
+    /// Returns the URL of the form that deletes a file.
+    pub fn delete(&self, branch: &str, path: &str) -> String {
         self.at("delete", branch, path)
     }
 
     /// Returns the URL of the form for a new file in a folder.
-    pub(crate) fn new_file(&self, branch: &str, folder: &str) -> String {
+    pub fn new_file(&self, branch: &str, folder: &str) -> String {
         self.at("new", branch, folder)
     }
 
     /// Returns the URL of the page with the contributors of a revision.
-    pub(crate) fn graphs(&self, revision: &str) -> String {
+    pub fn graphs(&self, revision: &str) -> String {
         self.at("graphs", revision, "")
     }
 
-    pub(crate) fn find_file(&self, revision: &str) -> String {
+    /// Returns the URL of the search for a file by name.
+    pub fn find_file(&self, revision: &str) -> String {
         self.at("find_file", revision, "")
     }
 
-    pub(crate) fn commits(&self, revision: &str, path: &str) -> String {
+    /// Returns the URL of the history of a path.
+    pub fn commits(&self, revision: &str, path: &str) -> String {
         self.at("commits", revision, path)
     }
 
-    pub(crate) fn commit(&self, id: &str) -> String {
+    /// Returns the URL of a commit.
+    pub fn commit(&self, id: &str) -> String {
         self.at("commit", id, "")
     }
 
-    pub(crate) fn compare(&self, from: &str, to: &str) -> String {
+    /// Returns the URL of a comparison.
+    pub fn compare(&self, from: &str, to: &str) -> String {
         format!("{}/-/compare/{}...{}", self.home, encode_path(from), encode_path(to))
     }
 
-    pub(crate) fn issue(&self, iid: impl std::fmt::Display) -> String {
+    /// Returns the URL of an issue.
+    pub fn issue(&self, iid: impl std::fmt::Display) -> String {
         format!("{}/-/issues/{iid}", self.home)
     }
 
-    pub(crate) fn pipeline(&self, id: impl std::fmt::Display) -> String {
+    /// Returns the URL of a pipeline.
+    pub fn pipeline(&self, id: impl std::fmt::Display) -> String {
         format!("{}/-/pipelines/{id}", self.home)
     }
 
-    pub(crate) fn job(&self, id: impl std::fmt::Display) -> String {
+    /// Returns the URL of a job.
+    pub fn job(&self, id: impl std::fmt::Display) -> String {
         format!("{}/-/jobs/{id}", self.home)
     }
 
-    pub(crate) fn milestone(&self, iid: impl std::fmt::Display) -> String {
+    /// Returns the URL of a milestone.
+    pub fn milestone(&self, iid: impl std::fmt::Display) -> String {
         format!("{}/-/milestones/{iid}", self.home)
     }
 
     /// Returns the archives of a revision: the names of the formats, and the URLs.
-    pub(crate) fn archives(&self, project: &str, revision: &str) -> Vec<(&'static str, String)> {
+    pub fn archives(&self, project: &str, revision: &str) -> Vec<(&'static str, String)> {
         let archive = |format: ArchiveFormat| {
             let extension = format.extension();
             let name = format!("{project}-{}.{extension}", revision.replace('/', "-"));
@@ -148,7 +163,7 @@ impl ProjectLinks {
     }
 
     /// Returns the URL of the release of a tag.
-    pub(crate) fn release(&self, tag: &str) -> String {
+    pub fn release(&self, tag: &str) -> String {
         format!("{}/-/tags/{}/release", self.home, encode_path(tag))
     }
 

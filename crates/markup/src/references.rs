@@ -11,28 +11,37 @@ use model::{
     text_references::{self, TextReference},
 };
 
-use super::{Markup, plain};
-use crate::links::{self, ProjectLinks};
+use crate::{
+    Markup,
+    links::{self, ProjectLinks},
+    plain,
+};
 
 /// The number of characters of the id of a commit in a link.
 const SHORT_ID_LENGTH: usize = 8;
 
 /// The references of the texts on a page, as seen by the visitor.
 #[derive(Clone, Debug)]
-pub(crate) struct ReferenceLinks {
+pub struct ReferenceLinks {
     found: References,
-    links: ProjectLinks,
+    /// The URLs of the project that the texts belong to.
+    links: Option<ProjectLinks>,
 }
 
 impl ReferenceLinks {
     /// Looks up the references in texts that belong to a project.
-    pub(crate) fn resolve<'a>(
+    pub fn resolve<'a>(
         cx: &mut BlockingContext<'_>,
         project: &Project,
         texts: impl IntoIterator<Item = &'a str>,
     ) -> forge::Result<Self> {
         let found = references::resolve(cx, project.id, texts.into_iter())?;
-        Ok(Self { found, links: ProjectLinks::new(&project.full_path()) })
+        Ok(Self::new(found, Some(project)))
+    }
+
+    /// Returns links for references that were looked up in a text of a project, or of none.
+    pub fn new(found: References, project: Option<&Project>) -> Self {
+        Self { found, links: project.map(|project| ProjectLinks::new(&project.full_path())) }
     }
 
     /// Splits a text at its references; the second part of each pair is the HTML of a reference after the text. `prefix` is
@@ -44,7 +53,7 @@ impl ReferenceLinks {
         let (mut parts, mut end) = (Vec::new(), 0);
         for (range, reference) in text_references::find(text) {
             let Some(target) = self.found.get(&reference) else { continue };
-            let html = self.html(&reference, target, &text[range.clone()], prefix);
+            let Some(html) = self.html(&reference, target, &text[range.clone()], prefix) else { continue };
             parts.push((&text[end..range.start], html));
             end = range.end;
         }
@@ -55,7 +64,7 @@ impl ReferenceLinks {
     }
 
     /// Returns a plain text, such as the message of a commit, with links.
-    pub(crate) fn plain(&self, text: &str) -> Markup {
+    pub fn plain(&self, text: &str) -> Markup {
         let parts = self.split(text, "");
         if text.is_empty() || parts.is_empty() {
             return if text.is_empty() { Markup::default() } else { plain::line(text) };
@@ -70,7 +79,7 @@ impl ReferenceLinks {
     }
 
     /// Returns the link of a reference that was written as `typed`.
-    fn html(&self, reference: &TextReference, target: &ReferenceTarget, typed: &str, prefix: &str) -> String {
+    fn html(&self, reference: &TextReference, target: &ReferenceTarget, typed: &str, prefix: &str) -> Option<String> {
         let (url, text, title) = match target {
             ReferenceTarget::Issue { project, iid, title, closed } => {
                 let closed = if *closed { " (closed)" } else { "" };
@@ -78,13 +87,16 @@ impl ReferenceLinks {
             }
             ReferenceTarget::Namespace { path, name } => (links::page(path), typed.to_owned(), name),
             ReferenceTarget::Label { title } => {
-                let url = format!("{}?label_name%5B%5D={}", self.links.to("issues"), links::encode_query(title));
+                let url =
+                    format!("{}?label_name%5B%5D={}", self.links.as_ref()?.to("issues"), links::encode_query(title));
                 (url, title.clone(), title)
             }
-            ReferenceTarget::Milestone { iid, title } => (self.links.milestone(iid), format!("%{title}"), title),
+            ReferenceTarget::Milestone { iid, title } => {
+                (self.links.as_ref()?.milestone(iid), format!("%{title}"), title)
+            }
             ReferenceTarget::Commit { id, title } => {
                 let short = typed.get(..SHORT_ID_LENGTH).unwrap_or(typed);
-                (self.links.commit(&id.to_string()), short.to_owned(), title)
+                (self.links.as_ref()?.commit(&id.to_string()), short.to_owned(), title)
             }
         };
         let mut html = String::from("<a");
@@ -104,6 +116,6 @@ impl ReferenceLinks {
         html.push('>');
         html.push_str(&plain::line(text).0);
         html.push_str("</a>");
-        html
+        Some(html)
     }
 }

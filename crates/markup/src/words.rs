@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::Range};
 
 use gix_imara_diff::{Algorithm, Diff, InternedInput};
 
-use super::{Markup, plain::escape_into};
+use crate::{Markup, plain::escape_into};
 
 /// Longer lines are shown without marks, in words.
 const MAX_WORDS: usize = 1000;
@@ -15,7 +15,7 @@ const MIN_SIMILARITY: usize = 40;
 
 /// Marks the words of removed and added lines that differ, with `<del>` and `<ins>`. A line that has no similar counterpart
 /// has no marks, because they would say nothing.
-pub(super) fn mark(removed: &[&str], added: &[&str]) -> (Vec<Markup>, Vec<Markup>) {
+pub(crate) fn mark(removed: &[&str], added: &[&str]) -> (Vec<Markup>, Vec<Markup>) {
     let plain = |lines: &[&str]| -> Vec<Markup> { lines.iter().map(|line| plain(line)).collect() };
     let (mut old_html, mut new_html) = (plain(removed), plain(added));
     for (old, new) in pairs(removed, added) {
@@ -166,7 +166,7 @@ fn with_marks(line: &str, ranges: &[Range<usize>], element: &str) -> Markup {
 }
 
 /// Returns a line without marks.
-pub(super) fn plain(text: &str) -> Markup {
+pub(crate) fn plain(text: &str) -> Markup {
     let mut html = String::with_capacity(text.len());
     escape_into(&mut html, text);
     Markup(html)
