@@ -29,6 +29,7 @@ use tokio::{
 use crate::{
     context::PageCx,
     error::PageError,
+    form_errors::FormErrors,
     forms::{Fields, MAX_FIELDS, MAX_FORM_BYTES},
 };
 
@@ -50,8 +51,8 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct FileForm {
     pub(crate) fields: Fields,
     uploads: Vec<Upload>,
-    /// Why a file was not accepted.
-    pub(crate) file_error: Option<String>,
+    /// Why the form was not accepted.
+    pub(crate) errors: FormErrors,
 }
 
 impl From<Fields> for FileForm {
@@ -61,6 +62,11 @@ impl From<Fields> for FileForm {
 }
 
 impl FileForm {
+    /// Adds why the form was not accepted.
+    pub(crate) fn with_errors(self, errors: FormErrors) -> Self {
+        Self { errors, ..self }
+    }
+
     /// Returns the text of a field, with links to the files at its end.
     pub(crate) fn text_with_links(&self, name: &str) -> String {
         let mut text = self.fields.lines(name);
@@ -134,7 +140,8 @@ impl PageCx {
         allowance: &Allowance,
     ) -> Result<bool, PageError> {
         if form.uploads.len() == MAX_FILES {
-            form.file_error = Some(format!("At most {MAX_FILES} files can be attached at once."));
+            form.errors =
+                FormErrors::sentence(FILE_FIELD, format!("At most {MAX_FILES} files can be attached at once."));
             return Ok(false);
         }
         let max_size = self.pages.0.upload_limit;
@@ -152,7 +159,8 @@ impl PageCx {
                 Ok(true)
             }
             Err(UploadError::TooLarge) => {
-                form.file_error = Some(format!("The file is larger than {} MB.", max_size >> 20));
+                form.errors =
+                    FormErrors::sentence(FILE_FIELD, format!("The file is larger than {} MB.", max_size >> 20));
                 Ok(false)
             }
             Err(UploadError::Source(error)) => Err(error),

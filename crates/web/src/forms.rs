@@ -7,8 +7,6 @@ use axum::{
 use http_body_util::{BodyExt as _, Limited};
 use percent_encoding::percent_decode_str;
 
-use model::Violations;
-
 use crate::error::PageError;
 
 /// The maximum size of a submitted form, in bytes.
@@ -129,29 +127,6 @@ impl Fields {
     pub(crate) fn without<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let pairs = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         pairs.filter(move |(found, _)| *found != name)
-    }
-}
-
-/// The messages beside the fields of a form that was not accepted.
-#[derive(Debug, Default)]
-pub(crate) struct FieldErrors(Violations);
-
-impl FieldErrors {
-    /// Creates the message of one field.
-    pub(crate) fn one(field: &str, text: &str) -> Self {
-        Self(Violations::one(field, text))
-    }
-
-    /// Returns the message of a field, as a sentence that starts with `label`.
-    pub(crate) fn of(&self, field: &str, label: &str) -> Option<String> {
-        let found = self.0.iter().find(|(name, _)| *name == field);
-        found.map(|(_, texts)| format!("{label} {}", texts.join(", ")))
-    }
-}
-
-impl From<Violations> for FieldErrors {
-    fn from(violations: Violations) -> Self {
-        Self(violations)
     }
 }
 

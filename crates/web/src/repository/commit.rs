@@ -3,11 +3,11 @@
 use askama::Template;
 use axum::{
     body::Body,
-    http::{HeaderValue, Method, StatusCode, header},
+    http::{HeaderValue, Method, header},
     response::IntoResponse as _,
 };
 use forge::{
-    Error, ProjectAbility, Unvalidated,
+    ProjectAbility, Unvalidated,
     browse::{self, CommitPage, InProject},
     commit_notes::{self, CommitNoteInput},
     pipeline_pages,
@@ -19,6 +19,7 @@ use crate::{
     ci::status::StatusView,
     context::PageCx,
     error::PageResult,
+    form_errors::FormErrors,
     layout::{Layout, ProjectHead, Tab},
     links::{self, ProjectLinks},
     paging::{self, Pager},
@@ -59,7 +60,7 @@ struct CommitTemplate {
     pager: Pager,
     can_comment: bool,
     typed_note: String,
-    error: Option<String>,
+    errors: FormErrors,
 }
 
 struct NoteView {
@@ -92,7 +93,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
             return download(cx, id, has_message).await;
         }
     }
-    render(&cx, String::new(), None).await
+    render(&cx, String::new(), FormErrors::default()).await
 }
 
 /// Adds a comment to a commit.
@@ -106,11 +107,7 @@ pub(crate) async fn comment(cx: PageCx, body: Body) -> PageResult {
             let url = ProjectLinks::new(&cx.params.subject).commit(&cx.params.location);
             Ok(response::redirect(&format!("{url}#note_{}", created.id)))
         }
-        Err(Error::Invalid(violations)) => {
-            let error = violations.full_messages().join(". ");
-            render(&cx, note, Some(error)).await
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => render(&cx, note, FormErrors::of(error, &["note"])?).await,
     }
 }
 
@@ -128,7 +125,7 @@ async fn download(cx: PageCx, id: String, has_message: bool) -> PageResult {
     Ok((headers, text).into_response())
 }
 
-async fn render(cx: &PageCx, typed_note: String, error: Option<String>) -> PageResult {
+async fn render(cx: &PageCx, typed_note: String, errors: FormErrors) -> PageResult {
     let (project, name, query) = (cx.project(), cx.params.location.clone(), cx.query());
     let ignores_whitespace = query.get("w") == "1";
     let page = if cx.method == Method::POST {
@@ -160,7 +157,6 @@ async fn render(cx: &PageCx, typed_note: String, error: Option<String>) -> PageR
         .await?;
     let CommitPage { commit, stats, is_truncated, branches, tags, has_more_refs, .. } = page;
     let page_title = format!("{} · {} · {}", commit.title(), commit.short_id(), project.full_path());
-    let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let template = CommitTemplate {
         head: ProjectHead::new(&project, Tab::Commits, &viewer),
         can_comment: viewer.can_in(&project, ProjectAbility::CommentOnCommits) && viewer.user().is_some(),
@@ -181,7 +177,7 @@ async fn render(cx: &PageCx, typed_note: String, error: Option<String>) -> PageR
         notes,
         pager,
         typed_note,
-        error,
+        errors,
     };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.errors.status(), &template)
 }

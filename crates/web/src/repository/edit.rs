@@ -15,6 +15,7 @@ use model::{Oid, Project};
 use crate::{
     context::{PageCx, Viewer},
     error::{PageError, PageResult},
+    form_errors::FormErrors,
     forms::{Fields, UploadedFile},
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
@@ -50,11 +51,7 @@ struct FormValues {
     content: Option<String>,
     message: String,
     branch: String,
-    error: Option<String>,
-    path_error: Option<String>,
-    content_error: Option<String>,
-    message_error: Option<String>,
-    branch_error: Option<String>,
+    errors: FormErrors,
 }
 
 /// What happened to the file since the form was opened.
@@ -77,23 +74,10 @@ impl FormValues {
 
     /// Adds why the form was not accepted; returns other errors.
     fn with_error(mut self, error: Error) -> Result<Self, PageError> {
-        match error {
-            Error::Invalid(violations) => {
-                let message = |name: &str| {
-                    let found = violations.iter().find(|(field, _)| *field == name);
-                    found.map(|(_, texts)| texts.join(", "))
-                };
-                self.path_error = message("path");
-                self.content_error = message("content");
-                self.message_error = message("message");
-                self.branch_error = message("branch");
-            }
-            Error::Refused(_) | Error::RefRejected(_) | Error::Unprocessable(_) | Error::LimitReached(_) => {
-                self.error = Some(error.to_string());
-            }
-            // The template says what was changed.
-            Error::Conflicting(_) => {}
-            error => return Err(error.into()),
+        // The template says what was changed.
+        if !matches!(error, Error::Conflicting(_)) {
+            let errors = FormErrors::by_field(error)?.renamed("content", "file");
+            self.errors = errors.beside(&["path", "file", "message", "branch"]);
         }
         Ok(self)
     }

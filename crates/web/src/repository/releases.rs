@@ -1,9 +1,9 @@
 //! The releases of a project, and the form that changes the notes of a release.
 
 use askama::Template;
-use axum::{body::Body, http::StatusCode};
+use axum::body::Body;
 use forge::{
-    Error, Unvalidated,
+    Unvalidated,
     browse::InProject,
     release_pages::{self, ReleaseList},
     tags::{self, TagWithRelease},
@@ -13,6 +13,7 @@ use model::{Commit, Time};
 use crate::{
     context::PageCx,
     error::PageResult,
+    form_errors::FormErrors,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
     paging::{self, Pager},
@@ -51,7 +52,7 @@ struct EditReleaseTemplate {
     head: ProjectHead,
     tag: String,
     description: String,
-    error: Option<String>,
+    errors: FormErrors,
 }
 
 /// Shows the releases.
@@ -89,7 +90,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
 
 /// Shows the form for the notes of a release.
 pub(crate) async fn edit(cx: PageCx) -> PageResult {
-    render_form(&cx, None, None).await
+    render_form(&cx, None, FormErrors::default()).await
 }
 
 /// Creates or changes the release of a tag.
@@ -99,25 +100,20 @@ pub(crate) async fn save(cx: PageCx, body: Body) -> PageResult {
     let (tag, text) = (cx.params.location.clone(), Unvalidated::valid(description.clone()));
     match tags::save_release(cx.forge(), cx.caller(), cx.project(), tag, text).await {
         Ok(_) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).to("releases"))),
-        Err(Error::Invalid(violations)) => {
-            let error = violations.full_messages().join(". ");
-            render_form(&cx, Some(description), Some(error)).await
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => render_form(&cx, Some(description), FormErrors::of(error, &["description"])?).await,
     }
 }
 
-async fn render_form(cx: &PageCx, typed: Option<String>, error: Option<String>) -> PageResult {
+async fn render_form(cx: &PageCx, typed: Option<String>, errors: FormErrors) -> PageResult {
     let (project, tag) = (cx.project(), cx.params.location.clone());
     let (viewer, found) = cx.read(move |tx| release_pages::open_for_editing(tx, &project, &tag)).await?;
     let InProject { project, value: TagWithRelease { tag, release } } = found;
-    let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let template = EditReleaseTemplate {
         head: ProjectHead::new(&project, Tab::Tags, &viewer),
         layout: Layout::new(cx, viewer, format!("Release {} · {}", tag.name, project.full_path())),
         tag: tag.name,
         description: typed.or_else(|| release.map(|release| release.description)).unwrap_or_default(),
-        error,
+        errors,
     };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.errors.status(), &template)
 }

@@ -1,7 +1,7 @@
 //! The form for a new issue and for changing an issue.
 
 use askama::Template;
-use axum::{body::Body, http::StatusCode};
+use axum::body::Body;
 use forge::{
     Error, Unvalidated,
     browse::InProject,
@@ -12,9 +12,10 @@ use model::{IssueIid, MilestoneId, users::UserSummary};
 use super::Section;
 use crate::{
     context::PageCx,
-    error::PageResult,
+    error::{PageError, PageResult},
     file_forms::FileForm,
-    forms::{FieldErrors, Fields},
+    form_errors::FormErrors,
+    forms::Fields,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
     response,
@@ -52,8 +53,7 @@ struct FormView {
     /// `None` if the visitor may not change it.
     confidential: Option<bool>,
     managed: Option<ManagedView>,
-    errors: FieldErrors,
-    file_error: Option<String>,
+    errors: FormErrors,
 }
 
 /// The fields that only users who manage issues can set.
@@ -75,34 +75,24 @@ struct LabelBox {
     is_checked: bool,
 }
 
-/// What was typed into a form that was not accepted, and why.
-#[derive(Default)]
-struct Refusal {
-    form: FileForm,
-    errors: FieldErrors,
-}
+/// The fields of the form.
+const FIELDS: [&str; 6] = ["title", "description", "assignee", "milestone_id", "due_date", "labels"];
 
 /// Shows the form for a new issue. The query can set its fields.
 pub(crate) async fn new(cx: PageCx) -> PageResult {
-    let form = cx.query().into();
-    render_new(&cx, Refusal { form, errors: FieldErrors::default() }, StatusCode::OK).await
+    render_new(&cx, cx.query().into()).await
 }
 
 /// Creates an issue.
 pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
-    if form.file_error.is_some() {
-        let refusal = Refusal { form, errors: FieldErrors::default() };
-        return render_new(&cx, refusal, StatusCode::UNPROCESSABLE_ENTITY).await;
+    if !form.errors.is_empty() {
+        return render_new(&cx, form).await;
     }
     let (project, input) = (cx.project(), Unvalidated::valid(input(&form)));
     match cx.write(move |tx| issue_pages::create(tx, &project, &input)).await {
         Ok(issue) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).issue(issue.iid))),
-        Err(Error::Invalid(violations)) => {
-            let refusal = Refusal { form, errors: violations.into() };
-            render_new(&cx, refusal, StatusCode::UNPROCESSABLE_ENTITY).await
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => render_new(&cx, form.with_errors(errors(error)?)).await,
     }
 }
 
@@ -115,16 +105,13 @@ pub(crate) async fn edit(cx: PageCx) -> PageResult {
 pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
     let iid = super::issue_number(&cx)?;
-    if form.file_error.is_some() {
-        return render_edit(&cx, Some(Refusal { form, errors: FieldErrors::default() }), "").await;
+    if !form.errors.is_empty() {
+        return render_edit(&cx, Some(form), "").await;
     }
     let (project, input) = (cx.project(), Unvalidated::valid(input(&form)));
     match cx.write(move |tx| issue_pages::update(tx, &project, iid, &input)).await {
         Ok(_) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).issue(iid))),
-        Err(Error::Invalid(violations)) => {
-            render_edit(&cx, Some(Refusal { form, errors: violations.into() }), "").await
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => render_edit(&cx, Some(form.with_errors(errors(error)?)), "").await,
     }
 }
 
@@ -136,8 +123,7 @@ pub(crate) async fn move_to(cx: PageCx, body: Body) -> PageResult {
     let target = Unvalidated::valid(typed.replace('\0', ""));
     match cx.write(move |tx| issue_pages::move_to(tx, &project, iid, &target)).await {
         Ok(copy) => Ok(response::redirect(&ProjectLinks::new(&copy.project_path).issue(copy.iid))),
-        Err(Error::Invalid(violations)) => render_refused_action(&cx, violations.into(), &typed).await,
-        Err(error) => Err(error.into()),
+        Err(error) => render_refused_action(&cx, FormErrors::of(error, &["target"])?, &typed).await,
     }
 }
 
@@ -146,11 +132,16 @@ pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
     let (project, iid) = (cx.project(), super::issue_number(&cx)?);
     if fields.get("confirmation").trim() != format!("{}#{iid}", cx.params.subject) {
-        let errors = FieldErrors::one("confirmation", "does not match");
+        let errors = FormErrors::one("confirmation", "does not match");
         return render_refused_action(&cx, errors, "").await;
     }
     cx.write(move |tx| issue_pages::delete(tx, &project, iid)).await?;
     Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).to("issues")))
+}
+
+/// Returns the messages beside the fields.
+fn errors(error: Error) -> Result<FormErrors, PageError> {
+    Ok(FormErrors::by_field(error)?.renamed("milestone", "milestone_id").beside(&FIELDS))
 }
 
 fn input(form: &FileForm) -> IssueInput {
@@ -182,7 +173,7 @@ fn label_titles(fields: &Fields) -> Vec<String> {
     titles.map(|title| title.replace('\0', "")).collect()
 }
 
-async fn render_new(cx: &PageCx, refusal: Refusal, status: StatusCode) -> PageResult {
+async fn render_new(cx: &PageCx, typed: FileForm) -> PageResult {
     let project = cx.project();
     let (viewer, found) = cx.read(move |tx| issue_pages::open_for_creation(tx, &project)).await?;
     let InProject { project, value } = found;
@@ -190,21 +181,20 @@ async fn render_new(cx: &PageCx, refusal: Refusal, status: StatusCode) -> PageRe
         head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(cx, viewer, format!("New issue · {}", project.full_path())),
         section: Section::List,
-        form: FormView::new(value, Some(refusal)),
+        form: FormView::new(value, Some(typed)),
     };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.form.errors.status(), &template)
 }
 
-async fn render_refused_action(cx: &PageCx, errors: FieldErrors, target: &str) -> PageResult {
+async fn render_refused_action(cx: &PageCx, errors: FormErrors, target: &str) -> PageResult {
     // The issue itself is shown as it is stored.
-    render_edit(cx, Some(Refusal { form: FileForm::default(), errors }), target).await
+    render_edit(cx, Some(FileForm::default().with_errors(errors)), target).await
 }
 
-async fn render_edit(cx: &PageCx, refusal: Option<Refusal>, target: &str) -> PageResult {
+async fn render_edit(cx: &PageCx, typed: Option<FileForm>, target: &str) -> PageResult {
     let (project, iid) = (cx.project(), super::issue_number(cx)?);
     let (viewer, found) = cx.read(move |tx| issue_pages::open_for_editing(tx, &project, iid)).await?;
     let InProject { project, value } = found;
-    let status = if refusal.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let full_reference = format!("{}#{iid}", project.full_path());
     let template = EditIssueTemplate {
         head: ProjectHead::new(&project, Tab::Issues, &viewer),
@@ -213,20 +203,18 @@ async fn render_edit(cx: &PageCx, refusal: Option<Refusal>, target: &str) -> Pag
         iid,
         can_move: value.can_move,
         can_remove: value.can_remove,
-        form: FormView::new(value, refusal),
+        form: FormView::new(value, typed),
         full_reference,
         target: target.to_owned(),
     };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.form.errors.status(), &template)
 }
 
 impl FormView {
     /// Creates the fields with the values of the issue, or with what was typed.
-    fn new(form: IssueForm, refusal: Option<Refusal>) -> Self {
+    fn new(form: IssueForm, typed: Option<FileForm>) -> Self {
         let IssueForm { issue, choices, .. } = form;
-        let (typed, errors) =
-            refusal.map_or((None, FieldErrors::default()), |refusal| (Some(refusal.form), refusal.errors));
-        let file_error = typed.as_ref().and_then(|typed| typed.file_error.clone());
+        let errors = typed.as_ref().map(|typed| typed.errors.clone()).unwrap_or_default();
         // A refused action on an existing issue has none of the fields.
         let typed = typed.filter(|typed| issue.is_none() || typed.fields.get("form") == "issue");
         let text_of = |name: &str, stored: Option<String>| match &typed {
@@ -294,7 +282,6 @@ impl FormView {
             confidential: (may_publish || !stored_confidential).then_some(confidential),
             managed,
             errors,
-            file_error,
         }
     }
 }
