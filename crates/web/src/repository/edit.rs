@@ -15,8 +15,9 @@ use model::{Oid, Project};
 use crate::{
     context::{PageCx, Viewer},
     error::{PageError, PageResult},
+    file_forms::SmallFile,
     form_errors::FormErrors,
-    forms::{Fields, UploadedFile},
+    forms::Fields,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
     response,
@@ -97,7 +98,7 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let (fields, upload) = cx.form_with_file(body).await?;
     let (viewer, InProject { project, value: place }) = open_new(&cx).await?;
     let mut form = FormValues::typed(&fields);
-    if let Some(UploadedFile { name, .. }) = &upload
+    if let Some(SmallFile { name, .. }) = &upload
         && (form.path.is_empty() || form.path.ends_with('/'))
     {
         form.path.push_str(name);
