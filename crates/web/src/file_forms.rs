@@ -31,6 +31,8 @@ use crate::{
     error::PageError,
     form_errors::FormErrors,
     forms::{Fields, MAX_FIELDS, MAX_FORM_BYTES},
+    preview,
+    text::Markup,
 };
 
 /// The name of the file input of all forms.
@@ -76,6 +78,19 @@ impl FileForm {
     /// Adds why the form was not accepted.
     pub(crate) fn with_errors(self, errors: FormErrors) -> Self {
         Self { errors, ..self }
+    }
+
+    /// Returns whether the form is shown again: a file was refused, or the user wants to see a preview.
+    pub(crate) fn is_shown_again(&self) -> bool {
+        !self.errors.is_empty() || preview::is_requested(&self.fields)
+    }
+
+    /// Renders the text of a field, if the user wants to see it.
+    pub(crate) async fn preview_of(&self, cx: &PageCx, field: &str) -> Result<Option<Markup>, PageError> {
+        if !preview::is_requested(&self.fields) {
+            return Ok(None);
+        }
+        cx.preview(self.text_with_links(field)).await.map(Some)
     }
 
     /// Returns the text of a field, with links to the files at its end.

@@ -23,7 +23,7 @@ use crate::{
     layout::{Layout, ProjectHead, Tab},
     links::{self, ProjectLinks},
     paging::{self, Pager},
-    response,
+    preview, response,
     text::{
         self, Markup,
         diff::Diff,
@@ -59,7 +59,14 @@ struct CommitTemplate {
     notes: Vec<NoteView>,
     pager: Pager,
     can_comment: bool,
-    typed_note: String,
+    reply: Reply,
+}
+
+/// A comment as it was typed, if it was not accepted, and why.
+#[derive(Default)]
+struct Reply {
+    text: String,
+    preview: Option<Markup>,
     errors: FormErrors,
 }
 
@@ -93,13 +100,17 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
             return download(cx, id, has_message).await;
         }
     }
-    render(&cx, String::new(), FormErrors::default()).await
+    render(&cx, Reply::default()).await
 }
 
 /// Adds a comment to a commit.
 pub(crate) async fn comment(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
     let note = fields.get("note").replace("\r\n", "\n");
+    if preview::is_requested(&fields) {
+        let preview = Some(cx.preview(note.clone()).await?);
+        return render(&cx, Reply { text: note, preview, errors: FormErrors::default() }).await;
+    }
     let input = Unvalidated::valid(CommitNoteInput { body: note.clone(), line: None });
     let revision = cx.params.location.clone();
     match commit_notes::create(cx.forge(), cx.caller(), cx.project(), revision, input).await {
@@ -107,7 +118,10 @@ pub(crate) async fn comment(cx: PageCx, body: Body) -> PageResult {
             let url = ProjectLinks::new(&cx.params.subject).commit(&cx.params.location);
             Ok(response::redirect(&format!("{url}#note_{}", created.id)))
         }
-        Err(error) => render(&cx, note, FormErrors::of(error, &["note"])?).await,
+        Err(error) => {
+            let errors = FormErrors::of(error, &["note"])?;
+            render(&cx, Reply { text: note, preview: None, errors }).await
+        }
     }
 }
 
@@ -125,7 +139,7 @@ async fn download(cx: PageCx, id: String, has_message: bool) -> PageResult {
     Ok((headers, text).into_response())
 }
 
-async fn render(cx: &PageCx, typed_note: String, errors: FormErrors) -> PageResult {
+async fn render(cx: &PageCx, reply: Reply) -> PageResult {
     let (project, name, query) = (cx.project(), cx.params.location.clone(), cx.query());
     let ignores_whitespace = query.get("w") == "1";
     let page = if cx.method == Method::POST {
@@ -176,8 +190,7 @@ async fn render(cx: &PageCx, typed_note: String, errors: FormErrors) -> PageResu
         diff,
         notes,
         pager,
-        typed_note,
-        errors,
+        reply,
     };
-    response::page_with_status(template.errors.status(), &template)
+    response::page_with_status(template.reply.errors.status(), &template)
 }

@@ -17,10 +17,11 @@ use crate::{
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
     paging::{self, Pager},
-    response,
+    preview, response,
     text::{
         self, Markup,
         markdown::{self, Source},
+        references::ReferenceLinks,
     },
 };
 
@@ -52,6 +53,7 @@ struct EditReleaseTemplate {
     head: ProjectHead,
     tag: String,
     description: String,
+    preview: Option<Markup>,
     errors: FormErrors,
 }
 
@@ -68,8 +70,10 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
             let links = ProjectLinks::new(&project.full_path());
             let source = Source::Project(links.clone());
             let pager = Pager::of(&uri, &query, &releases);
+            let texts = releases.items.iter().map(|(release, _)| release.description.as_str());
+            let references = ReferenceLinks::resolve(cx, &project, texts)?;
             let view = |(release, tag): (model::Release, Option<model::objects::Tag>)| ReleaseView {
-                notes: markdown::render(&release.description, &source),
+                notes: markdown::render_with(&release.description, &source, &references),
                 archives: if tag.is_some() { links.archives(&project.path, &release.tag_name) } else { Vec::new() },
                 commit: tag.and_then(|tag| tag.commit),
                 tag: release.tag_name,
@@ -90,21 +94,25 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
 
 /// Shows the form for the notes of a release.
 pub(crate) async fn edit(cx: PageCx) -> PageResult {
-    render_form(&cx, None, FormErrors::default()).await
+    render_form(&cx, None, None, FormErrors::default()).await
 }
 
 /// Creates or changes the release of a tag.
 pub(crate) async fn save(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
     let description = fields.get("description").replace("\r\n", "\n");
+    if preview::is_requested(&fields) {
+        let preview = Some(cx.preview(description.clone()).await?);
+        return render_form(&cx, Some(description), preview, FormErrors::default()).await;
+    }
     let (tag, text) = (cx.params.location.clone(), Unvalidated::valid(description.clone()));
     match tags::save_release(cx.forge(), cx.caller(), cx.project(), tag, text).await {
         Ok(_) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).to("releases"))),
-        Err(error) => render_form(&cx, Some(description), FormErrors::of(error, &["description"])?).await,
+        Err(error) => render_form(&cx, Some(description), None, FormErrors::of(error, &["description"])?).await,
     }
 }
 
-async fn render_form(cx: &PageCx, typed: Option<String>, errors: FormErrors) -> PageResult {
+async fn render_form(cx: &PageCx, typed: Option<String>, preview: Option<Markup>, errors: FormErrors) -> PageResult {
     let (project, tag) = (cx.project(), cx.params.location.clone());
     let (viewer, found) = cx.read(move |tx| release_pages::open_for_editing(tx, &project, &tag)).await?;
     let InProject { project, value: TagWithRelease { tag, release } } = found;
@@ -113,6 +121,7 @@ async fn render_form(cx: &PageCx, typed: Option<String>, errors: FormErrors) -> 
         layout: Layout::new(cx, viewer, format!("Release {} · {}", tag.name, project.full_path())),
         tag: tag.name,
         description: typed.or_else(|| release.map(|release| release.description)).unwrap_or_default(),
+        preview,
         errors,
     };
     response::page_with_status(template.errors.status(), &template)

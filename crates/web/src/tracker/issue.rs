@@ -61,6 +61,7 @@ struct NoteView {
 #[derive(Default)]
 struct Reply {
     text: String,
+    preview: Option<Markup>,
     errors: FormErrors,
 }
 
@@ -80,8 +81,9 @@ pub(crate) async fn reply(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
     let (project, iid) = (cx.project(), super::issue_number(&cx)?);
     let text = form.text_with_links("note");
-    if !form.errors.is_empty() {
-        return render(&cx, Reply { text, errors: form.errors }).await;
+    if form.is_shown_again() {
+        let preview = form.preview_of(&cx, "note").await?;
+        return render(&cx, Reply { text, preview, errors: form.errors }).await;
     }
     let closed = match form.fields.get("state") {
         "close" => Some(true),
@@ -93,7 +95,7 @@ pub(crate) async fn reply(cx: PageCx, body: Body) -> PageResult {
         Ok(()) => Ok(response::redirect(&format!("{}#end", ProjectLinks::new(&cx.params.subject).issue(iid)))),
         Err(error) => {
             let errors = FormErrors::of(error, &["note"])?;
-            render(&cx, Reply { text, errors }).await
+            render(&cx, Reply { text, preview: None, errors }).await
         }
     }
 }

@@ -53,6 +53,7 @@ struct FormView {
     /// `None` if the visitor may not change it.
     confidential: Option<bool>,
     managed: Option<ManagedView>,
+    preview: Option<Markup>,
     errors: FormErrors,
 }
 
@@ -86,7 +87,7 @@ pub(crate) async fn new(cx: PageCx) -> PageResult {
 /// Creates an issue.
 pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
-    if !form.errors.is_empty() {
+    if form.is_shown_again() {
         return render_new(&cx, form).await;
     }
     let (project, input) = (cx.project(), Unvalidated::valid(input(&form)));
@@ -105,7 +106,7 @@ pub(crate) async fn edit(cx: PageCx) -> PageResult {
 pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
     let iid = super::issue_number(&cx)?;
-    if !form.errors.is_empty() {
+    if form.is_shown_again() {
         return render_edit(&cx, Some(form), "").await;
     }
     let (project, input) = (cx.project(), Unvalidated::valid(input(&form)));
@@ -177,11 +178,12 @@ async fn render_new(cx: &PageCx, typed: FileForm) -> PageResult {
     let project = cx.project();
     let (viewer, found) = cx.read(move |tx| issue_pages::open_for_creation(tx, &project)).await?;
     let InProject { project, value } = found;
+    let preview = typed.preview_of(cx, "description").await?;
     let template = NewIssueTemplate {
         head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(cx, viewer, format!("New issue · {}", project.full_path())),
         section: Section::List,
-        form: FormView::new(value, Some(typed)),
+        form: FormView { preview, ..FormView::new(value, Some(typed)) },
     };
     response::page_with_status(template.form.errors.status(), &template)
 }
@@ -196,6 +198,10 @@ async fn render_edit(cx: &PageCx, typed: Option<FileForm>, target: &str) -> Page
     let (viewer, found) = cx.read(move |tx| issue_pages::open_for_editing(tx, &project, iid)).await?;
     let InProject { project, value } = found;
     let full_reference = format!("{}#{iid}", project.full_path());
+    let preview = match &typed {
+        Some(typed) => typed.preview_of(cx, "description").await?,
+        None => None,
+    };
     let template = EditIssueTemplate {
         head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(cx, viewer, format!("Edit issue {full_reference}")),
@@ -203,7 +209,7 @@ async fn render_edit(cx: &PageCx, typed: Option<FileForm>, target: &str) -> Page
         iid,
         can_move: value.can_move,
         can_remove: value.can_remove,
-        form: FormView::new(value, typed),
+        form: FormView { preview, ..FormView::new(value, typed) },
         full_reference,
         target: target.to_owned(),
     };
@@ -281,6 +287,7 @@ impl FormView {
             },
             confidential: (may_publish || !stored_confidential).then_some(confidential),
             managed,
+            preview: None,
             errors,
         }
     }

@@ -73,6 +73,7 @@ struct MilestoneFormTemplate {
     description: String,
     start_on: String,
     due_on: String,
+    preview: Option<Markup>,
     errors: FormErrors,
 }
 
@@ -138,7 +139,7 @@ pub(crate) async fn new(cx: PageCx) -> PageResult {
 /// Creates a milestone.
 pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
-    if !form.errors.is_empty() {
+    if form.is_shown_again() {
         return render_new(&cx, Some(form)).await;
     }
     let (project, input) = (cx.project(), input(&form));
@@ -156,7 +157,7 @@ pub(crate) async fn edit(cx: PageCx) -> PageResult {
 /// Changes a milestone.
 pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
-    if !form.errors.is_empty() {
+    if form.is_shown_again() {
         return render_edit(&cx, Some(form)).await;
     }
     let (project, iid, input) = (cx.project(), number(&cx)?, input(&form));
@@ -200,7 +201,7 @@ async fn render_new(cx: &PageCx, typed: Option<FileForm>) -> PageResult {
     let project = cx.project();
     let (viewer, project) = cx.read(move |tx| milestone_pages::open_for_creation(tx, &project)).await?;
     let title = format!("New milestone · {}", project.full_path());
-    render(cx, &project, viewer, title, None, typed)
+    render(cx, &project, viewer, title, None, typed).await
 }
 
 async fn render_edit(cx: &PageCx, typed: Option<FileForm>) -> PageResult {
@@ -208,10 +209,10 @@ async fn render_edit(cx: &PageCx, typed: Option<FileForm>) -> PageResult {
     let (viewer, found) = cx.read(move |tx| milestone_pages::open_for_editing(tx, &project, iid)).await?;
     let InProject { project, value: milestone } = found;
     let title = format!("Edit milestone {} · {}", milestone.title, project.full_path());
-    render(cx, &project, viewer, title, Some(milestone), typed)
+    render(cx, &project, viewer, title, Some(milestone), typed).await
 }
 
-fn render(
+async fn render(
     cx: &PageCx,
     project: &Project,
     viewer: Viewer,
@@ -220,6 +221,10 @@ fn render(
     typed: Option<FileForm>,
 ) -> PageResult {
     let stored = milestone.as_ref();
+    let preview = match &typed {
+        Some(typed) => typed.preview_of(cx, "description").await?,
+        None => None,
+    };
     let text = |name: &str, stored: Option<String>| match &typed {
         Some(typed) => typed.fields.get(name).to_owned(),
         None => stored.unwrap_or_default(),
@@ -237,6 +242,7 @@ fn render(
         description,
         start_on: text("start_date", stored.and_then(|milestone| milestone.start_on).map(|day| day.to_string())),
         due_on: text("due_date", stored.and_then(|milestone| milestone.due_on).map(|day| day.to_string())),
+        preview,
         errors: typed.map(|typed| typed.errors).unwrap_or_default(),
     };
     response::page_with_status(template.errors.status(), &template)

@@ -13,7 +13,8 @@ use crate::{
     form_errors::FormErrors,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
-    response, text,
+    response,
+    text::{self, Markup},
 };
 
 #[derive(Template)]
@@ -26,6 +27,7 @@ struct EditNoteTemplate {
     issue_title: String,
     note: NoteId,
     body: String,
+    preview: Option<Markup>,
     errors: FormErrors,
 }
 
@@ -38,7 +40,7 @@ pub(crate) async fn edit(cx: PageCx) -> PageResult {
 pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
     let (project, iid, note) = (cx.project(), super::issue_number(&cx)?, note_id(&cx)?);
-    if !form.errors.is_empty() {
+    if form.is_shown_again() {
         return render(&cx, Some(form)).await;
     }
     let text = Unvalidated::valid(form.text_with_links("note"));
@@ -67,6 +69,10 @@ async fn render(cx: &PageCx, typed: Option<FileForm>) -> PageResult {
     let (project, iid, note) = (cx.project(), super::issue_number(cx)?, note_id(cx)?);
     let (viewer, found) = cx.read(move |tx| issue_pages::open_note(tx, &project, iid, note)).await?;
     let InProject { project, value: (issue, found) } = found;
+    let preview = match &typed {
+        Some(typed) => typed.preview_of(cx, "note").await?,
+        None => None,
+    };
     let template = EditNoteTemplate {
         head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(cx, viewer, format!("Edit comment · #{iid} · {}", project.full_path())),
@@ -75,6 +81,7 @@ async fn render(cx: &PageCx, typed: Option<FileForm>) -> PageResult {
         issue_title: issue.title,
         note,
         body: typed.as_ref().map_or(found.body, |typed| typed.text_with_links("note")),
+        preview,
         errors: typed.map(|typed| typed.errors).unwrap_or_default(),
     };
     response::page_with_status(template.errors.status(), &template)
