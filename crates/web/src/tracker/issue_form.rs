@@ -1,7 +1,7 @@
 //! The form for a new issue and for changing an issue.
 
 use askama::Template;
-use axum::body::Body;
+use axum::{body::Body, http::StatusCode};
 use forge::{
     Error, Unvalidated,
     browse::InProject,
@@ -44,6 +44,25 @@ struct EditIssueTemplate {
     /// The text to type before the issue is removed.
     full_reference: String,
     target: String,
+    /// The current title and description, if the issue was changed after the form was opened.
+    conflict: Option<(Markup, Markup)>,
+}
+
+/// The forms for an existing issue as they were submitted.
+#[derive(Default)]
+struct Edit {
+    /// The fields of the issue; `None` if it is shown as it is stored.
+    typed: Option<FileForm>,
+    /// The path of the project to move the issue to.
+    target: String,
+    /// Whether the issue was changed after the form was opened.
+    is_conflict: bool,
+}
+
+impl Edit {
+    fn of(typed: FileForm) -> Self {
+        Self { typed: Some(typed), ..Self::default() }
+    }
 }
 
 /// The fields of the form.
@@ -53,6 +72,8 @@ struct FormView {
     /// `None` if the visitor may not change it.
     confidential: Option<bool>,
     managed: Option<ManagedView>,
+    /// The version of the text that the visitor has seen; empty for a new issue.
+    version: String,
     preview: Option<Markup>,
     errors: FormErrors,
 }
@@ -99,7 +120,7 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
 
 /// Shows the form of an issue.
 pub(crate) async fn edit(cx: PageCx) -> PageResult {
-    render_edit(&cx, None, "").await
+    render_edit(&cx, Edit::default()).await
 }
 
 /// Changes an issue.
@@ -107,12 +128,16 @@ pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
     let iid = super::issue_number(&cx)?;
     if form.is_shown_again() {
-        return render_edit(&cx, Some(form), "").await;
+        return render_edit(&cx, Edit::of(form)).await;
     }
     let (project, input) = (cx.project(), Unvalidated::valid(input(&form)));
     match cx.write(move |tx| issue_pages::update(tx, &project, iid, &input)).await {
         Ok(_) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).issue(iid))),
-        Err(error) => render_edit(&cx, Some(form.with_errors(errors(error)?)), "").await,
+        Err(Error::Conflicting(_)) => {
+            let edit = Edit { typed: Some(form), is_conflict: true, ..Edit::default() };
+            render_edit(&cx, edit).await
+        }
+        Err(error) => render_edit(&cx, Edit::of(form.with_errors(errors(error)?))).await,
     }
 }
 
@@ -164,6 +189,7 @@ fn input(form: &FileForm) -> IssueInput {
         description: form.text_with_links("description"),
         confidential,
         managed,
+        seen_version: Some(fields.get("version").to_owned()).filter(|version| !version.is_empty()),
     }
 }
 
@@ -190,10 +216,12 @@ async fn render_new(cx: &PageCx, typed: FileForm) -> PageResult {
 
 async fn render_refused_action(cx: &PageCx, errors: FormErrors, target: &str) -> PageResult {
     // The issue itself is shown as it is stored.
-    render_edit(cx, Some(FileForm::default().with_errors(errors)), target).await
+    let typed = Some(FileForm::default().with_errors(errors));
+    render_edit(cx, Edit { typed, target: target.to_owned(), ..Edit::default() }).await
 }
 
-async fn render_edit(cx: &PageCx, typed: Option<FileForm>, target: &str) -> PageResult {
+async fn render_edit(cx: &PageCx, edit: Edit) -> PageResult {
+    let Edit { typed, target, is_conflict } = edit;
     let (project, iid) = (cx.project(), super::issue_number(cx)?);
     let (viewer, found) = cx.read(move |tx| issue_pages::open_for_editing(tx, &project, iid)).await?;
     let InProject { project, value } = found;
@@ -202,6 +230,15 @@ async fn render_edit(cx: &PageCx, typed: Option<FileForm>, target: &str) -> Page
         Some(typed) => typed.preview_of(cx, "description").await?,
         None => None,
     };
+    let stored = value.issue.as_ref();
+    let version = stored.map(issue_pages::text_version).unwrap_or_default();
+    // A form that is shown again still has the version that the visitor knows.
+    let seen = typed.as_ref().map(|typed| typed.fields.get("version")).filter(|seen| !is_conflict && !seen.is_empty());
+    let version = seen.map_or(version, ToOwned::to_owned);
+    let conflict = stored.filter(|_| is_conflict).map(|issue| {
+        let description = issue.description.as_deref().unwrap_or_default();
+        (text::line(&issue.title), text::plain::preformatted(description))
+    });
     let template = EditIssueTemplate {
         head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(cx, viewer, format!("Edit issue {full_reference}")),
@@ -209,11 +246,13 @@ async fn render_edit(cx: &PageCx, typed: Option<FileForm>, target: &str) -> Page
         iid,
         can_move: value.can_move,
         can_remove: value.can_remove,
-        form: FormView { preview, ..FormView::new(value, typed) },
+        form: FormView { version, preview, ..FormView::new(value, typed) },
         full_reference,
-        target: target.to_owned(),
+        target,
+        conflict,
     };
-    response::page_with_status(template.form.errors.status(), &template)
+    let status = if is_conflict { StatusCode::CONFLICT } else { template.form.errors.status() };
+    response::page_with_status(status, &template)
 }
 
 impl FormView {
@@ -287,6 +326,7 @@ impl FormView {
             },
             confidential: (may_publish || !stored_confidential).then_some(confidential),
             managed,
+            version: String::new(),
             preview: None,
             errors,
         }

@@ -133,6 +133,40 @@ async fn an_invalid_change_keeps_what_was_typed() {
 }
 
 #[tokio::test]
+async fn two_users_who_edit_an_issue_do_not_overwrite_each_other() {
+    let (forge, ann) = start().await;
+    let (dan, mia) = (forge.signed_in_browser("dan").await, forge.signed_in_browser("mia").await);
+    let edit = format!("{ISSUE}/edit");
+    let version = |page: &testkit::TestResponse| {
+        let found = page.text.split("name=\"version\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
+        found.unwrap_or_else(|| panic!("no version: {page}")).to_owned()
+    };
+    let (seen_by_dan, seen_by_mia) = (version(&dan.get(&edit).await), version(&mia.get(&edit).await));
+    let save = async |browser: &Browser, version: &str, title: &str, description: &str| {
+        let fields = [("form", "issue"), ("version", version), ("title", title), ("description", description)];
+        browser.submit(&edit, ISSUE, &fields).await
+    };
+    let blank = save(&dan, &seen_by_dan, " ", "<mine>").await;
+    assert_eq!((blank.code(), version(&blank)), (422, seen_by_dan.clone()));
+    assert_eq!(save(&mia, &seen_by_mia, "It leaks", "<theirs>").await.code(), 303);
+    // A form that was sent twice is no conflict.
+    assert_eq!(save(&mia, &seen_by_mia, "It leaks", "<theirs>").await.code(), 303);
+    let refused = save(&dan, &seen_by_dan, "Mine", "<mine>").await;
+    assert_eq!(refused.code(), 409, "{refused}");
+    let parts =
+        ["The issue was changed after this form was opened", "&lt;theirs&gt;", "value=\"Mine\"", "&#60;mine&#62;"];
+    contains(&refused, &parts);
+    assert_eq!(issue(&ann).await["description"], "<theirs>");
+    assert_eq!(save(&dan, &version(&refused), "Mine", "<mine>").await.code(), 303);
+    assert_eq!((&issue(&ann).await["title"], &issue(&ann).await["description"]), (&json!("Mine"), &json!("<mine>")));
+    // Comments and labels do not change the text.
+    let seen = version(&dan.get(&edit).await);
+    ann.make("/projects/1/issues/1/notes", json!({ "body": "x" })).await;
+    ann.put("/projects/1/issues/1", json!({ "labels": "bug" })).await;
+    assert_eq!(save(&dan, &seen, "Mine", "newer").await.code(), 303);
+}
+
+#[tokio::test]
 async fn comments_are_changed_by_their_authors_and_masters() {
     let (forge, ann) = start().await;
     let (bob, dan, mia) = (
