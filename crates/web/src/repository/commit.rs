@@ -9,6 +9,7 @@ use axum::{
 use forge::{
     ProjectAbility, Unvalidated,
     browse::{self, CommitPage, InProject},
+    commit_authors::{self, CommitAuthors},
     commit_notes::{self, CommitNoteInput},
     pipeline_pages,
 };
@@ -40,6 +41,7 @@ struct CommitTemplate {
     layout: Layout,
     head: ProjectHead,
     commit: Commit,
+    authors: CommitAuthors,
     /// The first line of the message, and the rest.
     title: Markup,
     body: Markup,
@@ -148,7 +150,7 @@ async fn render(cx: &PageCx, reply: Reply) -> PageResult {
         paging::requested(&query, NOTES_PER_PAGE)
     };
     let uri = cx.uri.clone();
-    let (viewer, (project, page, diff, notes, pager, pipeline, (title, body))) = cx
+    let (viewer, (project, page, diff, notes, pager, pipeline, authors, (title, body))) = cx
         .run_blocking(move |cx| {
             let InProject { project, value } = browse::commit(cx, &project, &name, ignores_whitespace, &page)?;
             let mut page = value;
@@ -166,7 +168,9 @@ async fn render(cx: &PageCx, reply: Reply) -> PageResult {
             let message = (references.plain(&page.commit.title()), references.plain(body));
             let pager = Pager::of(&uri, &query, &page.notes);
             let pipeline = cx.read(|tx| pipeline_pages::newest_of_commit(tx, &project, page.commit.id))?;
-            Ok((project, page, diff, notes, pager, pipeline, message))
+            let addresses = [page.commit.author.email.as_str(), page.commit.committer.email.as_str()];
+            let authors = cx.read(|tx| commit_authors::find(tx, addresses))?;
+            Ok((project, page, diff, notes, pager, pipeline, authors, message))
         })
         .await?;
     let CommitPage { commit, stats, is_truncated, branches, tags, has_more_refs, .. } = page;
@@ -187,6 +191,7 @@ async fn render(cx: &PageCx, reply: Reply) -> PageResult {
         revision: commit.id.to_string(),
         pipeline: pipeline.map(|(id, status)| (id, status.into())),
         commit,
+        authors,
         diff,
         notes,
         pager,
