@@ -235,6 +235,7 @@ async fn authors_with_an_account_are_links() {
         format!("/ann/rocket/-/commit/{first}"),
         "/ann/rocket/-/tree/old".to_owned(),
         "/ann/rocket/-/compare/root...master".to_owned(),
+        "/search?scope=commits&project=ann/rocket&search=a.txt".to_owned(),
     ];
     for page in &pages {
         let shown = browser.get(page).await;
