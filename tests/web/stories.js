@@ -245,6 +245,17 @@ const STORIES = {
     const isMain = await page.evaluate(() => document.activeElement.id === "main");
     check(isMain, "the focus is not in the content");
   },
+
+  async "a comment is shown before it is added"(open) {
+    const page = await open("ann");
+    await page.goto("/acme/rocket/-/issues/1");
+    const field = page.getByRole("textbox", { name: /^Comment/ });
+    await field.fill("It is **very loud**.");
+    await page.getByRole("button", { name: "Preview" }).click();
+    await page.getByRole("region", { name: "Preview" }).locator("strong", { hasText: "very loud" }).waitFor();
+    check((await field.inputValue()) === "It is **very loud**.", "the text is gone");
+    check((await page.locator("article", { hasText: "very loud" }).count()) === 0, "the comment is stored");
+  },
 };
 
 /** Runs each story with JavaScript and without it. */

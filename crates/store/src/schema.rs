@@ -803,6 +803,7 @@ diesel::table! {
 }
 
 diesel::joinable!(tokens -> users (user_id));
+diesel::joinable!(emails -> users (user_id));
 diesel::joinable!(web_sessions -> users (user_id));
 diesel::joinable!(keys -> users (user_id));
 diesel::joinable!(namespaces -> users (owner_id));
@@ -845,6 +846,7 @@ diesel::joinable!(repository_packs -> packs (pack_id));
 diesel::joinable!(pack_contents -> packs (pack_id));
 diesel::allow_tables_to_appear_in_same_query!(
     users,
+    emails,
     tokens,
     web_sessions,
     keys,

@@ -57,6 +57,25 @@ function addCopyButtons() {
   }
 }
 
+// The preview of a text below its field, without leaving the page. If it fails, the form is submitted as usual.
+async function showPreview(event) {
+  event.preventDefault();
+  const button = event.currentTarget;
+  const { form } = button;
+  const fields = new FormData(form, button);
+  fields.delete("file");
+  try {
+    const response = await fetch(form.action, { method: "POST", body: new URLSearchParams(fields) });
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const preview = document.importNode(page.getElementById("preview"), true);
+    document.getElementById("preview")?.remove();
+    form.querySelector("textarea").after(preview);
+    preview.scrollIntoView({ block: "nearest" });
+  } catch {
+    form.requestSubmit(button);
+  }
+}
+
 // Keyboard shortcuts.
 const SHORTCUTS = [
   ["/", "Search"],
@@ -189,6 +208,7 @@ function addDragging(form) {
 
 addThemeSwitch();
 addCopyButtons();
+for (const button of document.querySelectorAll("button[name=preview]")) button.addEventListener("click", showPreview);
 document.addEventListener("keydown", onKey);
 const cards = document.getElementById("cards");
 if (cards) addDragging(cards);

@@ -10,13 +10,7 @@ use forge::{
 };
 use model::{Project, Time, User, tokens::Secret};
 
-use crate::{
-    Pages,
-    error::PageError,
-    form_tokens,
-    forms::{Fields, UploadedFile},
-    routes::PathParams,
-};
+use crate::{Pages, error::PageError, form_tokens, forms::Fields, routes::PathParams};
 
 /// A request for a page.
 #[derive(Clone)]
@@ -118,17 +112,6 @@ impl PageCx {
     pub(crate) fn check_form(&self, fields: &Fields) -> Result<(), PageError> {
         let session = self.session().ok_or(PageError::Forge(Error::Unauthenticated))?;
         form_tokens::check(self, fields, Some(session.reveal()))
-    }
-
-    /// Like [`Self::form`], for a form with a file. The body is read only for signed-in users, because it may be large.
-    pub(crate) async fn form_with_file(&self, body: Body) -> Result<(Fields, Option<UploadedFile>), PageError> {
-        let session = self.session().ok_or(PageError::Forge(Error::Unauthenticated))?;
-        if self.viewer().await?.user().is_none() {
-            return Err(PageError::ForgedRequest);
-        }
-        let (fields, file) = Fields::read_with_file(&self.headers, body).await?;
-        form_tokens::check(self, &fields, Some(session.reveal()))?;
-        Ok((fields, file))
     }
 
     /// Returns the number for a variable of the path; fails with 404 if it is none.

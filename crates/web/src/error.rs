@@ -63,7 +63,8 @@ impl PageError {
             return response::redirect(&links::sign_in(&return_to));
         }
         let (status, text) = self.status_and_text(&cx.origin.request_id);
-        let layout = viewer.map(|viewer| Layout::new(cx, viewer, ""));
+        // The project may be hidden or missing.
+        let layout = viewer.map(|viewer| Layout { search_project: String::new(), ..Layout::new(cx, viewer, "") });
         let mut page = render(status, text, &cx.origin.request_id, layout);
         let wait = match (&self, status) {
             (Self::TooManySignIns(seconds), _) => Some(HeaderValue::from(*seconds)),

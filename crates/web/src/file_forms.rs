@@ -1,5 +1,5 @@
-//! Forms with files: each file is stored as an upload of the project while it arrives, and the text of the form gets a link
-//! to it.
+//! Forms with files. A file is stored as an upload of the project while it arrives, and the text of the form gets a link to
+//! it; or it is small and held in memory.
 
 use std::{
     fmt,
@@ -29,13 +29,18 @@ use tokio::{
 use crate::{
     context::PageCx,
     error::PageError,
+    form_errors::FormErrors,
     forms::{Fields, MAX_FIELDS, MAX_FORM_BYTES},
+    preview,
+    text::Markup,
 };
 
 /// The name of the file input of all forms.
 const FILE_FIELD: &str = "file";
 /// The maximum number of files in a form.
 const MAX_FILES: usize = 10;
+/// The maximum size of a file that is held in memory, in bytes.
+const MAX_SMALL_FILE_BYTES: u64 = 8 << 20;
 /// The size of the pieces handed to the multipart parser.
 const CHUNK_SIZE: usize = 64 << 10;
 /// The maximum pause of a client.
@@ -45,13 +50,22 @@ const TIMEOUT: Duration = Duration::from_secs(50 * 60);
 /// How long the rest of a refused request is read, so that the client sees the response.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A file in memory that was submitted with a form.
+#[derive(Clone, Debug)]
+pub(crate) struct SmallFile {
+    /// The name without folders.
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
 /// A submitted form with the files that were stored.
 #[derive(Default)]
 pub(crate) struct FileForm {
     pub(crate) fields: Fields,
     uploads: Vec<Upload>,
-    /// Why a file was not accepted.
-    pub(crate) file_error: Option<String>,
+    file: Option<SmallFile>,
+    /// Why the form was not accepted.
+    pub(crate) errors: FormErrors,
 }
 
 impl From<Fields> for FileForm {
@@ -61,6 +75,24 @@ impl From<Fields> for FileForm {
 }
 
 impl FileForm {
+    /// Adds why the form was not accepted.
+    pub(crate) fn with_errors(self, errors: FormErrors) -> Self {
+        Self { errors, ..self }
+    }
+
+    /// Returns whether the form is shown again: a file was refused, or the user wants to see a preview.
+    pub(crate) fn is_shown_again(&self) -> bool {
+        !self.errors.is_empty() || preview::is_requested(&self.fields)
+    }
+
+    /// Renders the text of a field, if the user wants to see it.
+    pub(crate) async fn preview_of(&self, cx: &PageCx, field: &str) -> Result<Option<Markup>, PageError> {
+        if !preview::is_requested(&self.fields) {
+            return Ok(None);
+        }
+        cx.preview(self.text_with_links(field)).await.map(Some)
+    }
+
     /// Returns the text of a field, with links to the files at its end.
     pub(crate) fn text_with_links(&self, name: &str) -> String {
         let mut text = self.fields.lines(name);
@@ -75,10 +107,31 @@ impl FileForm {
     }
 }
 
+/// Where the files of a form go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Destination {
+    /// To the uploads of the project in the path.
+    ProjectUploads,
+    /// To memory: one file, of at most [`MAX_SMALL_FILE_BYTES`].
+    Memory,
+}
+
 impl PageCx {
-    /// Reads a submitted form with or without files, and checks that the user sent it from a page of this server. The token
-    /// of the form comes before the files, so nothing is stored for another site.
+    /// Reads a submitted form with or without files, which become uploads of the project in the path, and checks that the user
+    /// sent it from a page of this server.
     pub(crate) async fn form_with_files(&self, body: Body) -> Result<FileForm, PageError> {
+        self.read_form(body, Destination::ProjectUploads).await
+    }
+
+    /// Like [`Self::form_with_files`], for a form with at most one small file, which is held in memory. Of several files the
+    /// last one is returned, and none if none was chosen.
+    pub(crate) async fn form_with_file(&self, body: Body) -> Result<(Fields, Option<SmallFile>), PageError> {
+        let form = self.read_form(body, Destination::Memory).await?;
+        Ok((form.fields, form.file))
+    }
+
+    /// Reads a form. The token of the form comes before the files, so nothing is stored for another site.
+    async fn read_form(&self, body: Body, destination: Destination) -> Result<FileForm, PageError> {
         let content_type = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let Ok(boundary) = multer::parse_boundary(content_type.unwrap_or_default()) else {
             return Ok(self.form(body).await?.into());
@@ -112,9 +165,20 @@ impl PageCx {
                         self.check_form(&form.fields)?;
                         is_checked = true;
                     }
-                    if !self.store(&mut form, file_name, field, &allowance).await? {
-                        // The rest of the request is not read.
-                        return Ok(form);
+                    match destination {
+                        Destination::ProjectUploads => {
+                            if !self.store(&mut form, file_name, field, &allowance).await? {
+                                // The rest of the request is not read.
+                                return Ok(form);
+                            }
+                        }
+                        Destination::Memory => {
+                            // The token is valid, but its session may have ended.
+                            if form.file.is_none() && self.viewer().await?.user().is_none() {
+                                return Err(PageError::ForgedRequest);
+                            }
+                            form.file = Some(SmallFile::read(file_name, field, &allowance).await?);
+                        }
                     }
                 }
             }
@@ -134,7 +198,8 @@ impl PageCx {
         allowance: &Allowance,
     ) -> Result<bool, PageError> {
         if form.uploads.len() == MAX_FILES {
-            form.file_error = Some(format!("At most {MAX_FILES} files can be attached at once."));
+            let text = format!("At most {MAX_FILES} files can be attached at once.");
+            form.errors = FormErrors::sentence(FILE_FIELD, text);
             return Ok(false);
         }
         let max_size = self.pages.0.upload_limit;
@@ -152,12 +217,23 @@ impl PageCx {
                 Ok(true)
             }
             Err(UploadError::TooLarge) => {
-                form.file_error = Some(format!("The file is larger than {} MB.", max_size >> 20));
+                let text = format!("The file is larger than {} MB.", max_size >> 20);
+                form.errors = FormErrors::sentence(FILE_FIELD, text);
                 Ok(false)
             }
             Err(UploadError::Source(error)) => Err(error),
             Err(UploadError::Forge(error)) => Err(error.into()),
         }
+    }
+}
+
+impl SmallFile {
+    async fn read(file_name: String, field: Field<'static>, allowance: &Allowance) -> Result<Self, PageError> {
+        allowance.reset(MAX_SMALL_FILE_BYTES);
+        let bytes = field.bytes().await.map_err(into_page_error)?;
+        allowance.reset(Allowance::OTHER_FIELDS);
+        let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+        Ok(Self { name, bytes: bytes.into() })
     }
 }
 

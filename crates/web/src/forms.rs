@@ -1,13 +1,8 @@
 //! Fields of forms and queries.
 
-use axum::{
-    body::Body,
-    http::{HeaderMap, StatusCode, header},
-};
+use axum::{body::Body, http::StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use percent_encoding::percent_decode_str;
-
-use model::Violations;
 
 use crate::error::PageError;
 
@@ -15,17 +10,6 @@ use crate::error::PageError;
 pub(crate) const MAX_FORM_BYTES: usize = 1 << 20;
 /// The maximum number of fields.
 pub(crate) const MAX_FIELDS: usize = 200;
-
-/// The maximum size of a submitted form with a file, in bytes.
-const MAX_UPLOAD_BYTES: usize = 8 << 20;
-
-/// A file that was submitted with a form.
-#[derive(Clone, Debug)]
-pub(crate) struct UploadedFile {
-    /// The name without folders.
-    pub(crate) name: String,
-    pub(crate) bytes: Vec<u8>,
-}
 
 /// Decoded names and values, in their order.
 #[derive(Clone, Debug, Default)]
@@ -49,35 +33,6 @@ impl Fields {
         let body = Limited::new(body, MAX_FORM_BYTES).collect().await;
         let body = body.map_err(|_| PageError::Status(StatusCode::PAYLOAD_TOO_LARGE))?.to_bytes();
         Ok(Self::parse(&String::from_utf8_lossy(&body)))
-    }
-
-    /// Reads the body of a form that may contain a file.
-    pub(crate) async fn read_with_file(
-        headers: &HeaderMap,
-        body: Body,
-    ) -> Result<(Self, Option<UploadedFile>), PageError> {
-        let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let Ok(boundary) = multer::parse_boundary(content_type) else { return Ok((Self::read(body).await?, None)) };
-        let body = Body::new(Limited::new(body, MAX_UPLOAD_BYTES));
-        let mut form = multer::Multipart::new(body.into_data_stream(), boundary);
-        let (mut fields, mut file) = (Vec::new(), None);
-        while let Some(field) = form.next_field().await.map_err(malformed)? {
-            let name = field.name().unwrap_or_default().to_owned();
-            let file_name = field.file_name().map(ToOwned::to_owned);
-            let bytes = field.bytes().await.map_err(malformed)?;
-            match file_name {
-                // Browsers send an empty name if no file was chosen.
-                Some(file_name) if !file_name.is_empty() => {
-                    let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
-                    file = Some(UploadedFile { name, bytes: bytes.into() });
-                }
-                None if fields.len() < MAX_FIELDS => {
-                    fields.push((name, String::from_utf8_lossy(&bytes).into_owned()));
-                }
-                Some(_) | None => {}
-            }
-        }
-        Ok((Self(fields), file))
     }
 
     /// Returns whether a field was sent.
@@ -130,38 +85,6 @@ impl Fields {
         let pairs = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         pairs.filter(move |(found, _)| *found != name)
     }
-}
-
-/// The messages beside the fields of a form that was not accepted.
-#[derive(Debug, Default)]
-pub(crate) struct FieldErrors(Violations);
-
-impl FieldErrors {
-    /// Creates the message of one field.
-    pub(crate) fn one(field: &str, text: &str) -> Self {
-        Self(Violations::one(field, text))
-    }
-
-    /// Returns the message of a field, as a sentence that starts with `label`.
-    pub(crate) fn of(&self, field: &str, label: &str) -> Option<String> {
-        let found = self.0.iter().find(|(name, _)| *name == field);
-        found.map(|(_, texts)| format!("{label} {}", texts.join(", ")))
-    }
-}
-
-impl From<Violations> for FieldErrors {
-    fn from(violations: Violations) -> Self {
-        Self(violations)
-    }
-}
-
-fn malformed(error: multer::Error) -> PageError {
-    let status = match error {
-        // The body ended early because of the limit, or because the client has disconnected.
-        multer::Error::StreamReadFailed(_) => StatusCode::PAYLOAD_TOO_LARGE,
-        _ => StatusCode::UNPROCESSABLE_ENTITY,
-    };
-    PageError::Status(status)
 }
 
 #[cfg(test)]

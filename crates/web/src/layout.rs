@@ -26,6 +26,8 @@ pub(crate) struct Layout {
     /// The token of the forms on the page; empty if the visitor is not signed in.
     pub(crate) form_token: String,
     pub(crate) search: String,
+    /// The path of the project that the search box searches; empty for all.
+    pub(crate) search_project: String,
 }
 
 impl Layout {
@@ -39,6 +41,7 @@ impl Layout {
             sign_in_url: links::sign_in(&cx.origin_path()),
             form_token: form_token.unwrap_or_default(),
             theme: theme(cx),
+            search_project: cx.params.project_path().unwrap_or_default().to_owned(),
             ..Self::anonymous(viewer)
         }
     }
@@ -55,6 +58,7 @@ impl Layout {
             sign_in_url: links::SIGN_IN.to_owned(),
             form_token: String::new(),
             search: String::new(),
+            search_project: String::new(),
         }
     }
 

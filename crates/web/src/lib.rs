@@ -16,6 +16,7 @@ mod help;
 mod layout;
 mod page_permits;
 mod paging;
+mod preview;
 mod projects;
 mod repository;
 mod response;

@@ -44,7 +44,9 @@ impl Pager {
         let link = |number: i64| {
             let mut url = uri.path().to_owned();
             let number = number.to_string();
-            let pairs = query.without("page").chain((number != "1").then_some(("page", number.as_str())));
+            // `done` says what the form that led to the first page did.
+            let others = query.without("page").filter(|(name, _)| *name != "done");
+            let pairs = others.chain((number != "1").then_some(("page", number.as_str())));
             for (at, (name, value)) in pairs.filter(|(_, value)| !value.is_empty()).enumerate() {
                 url.push(if at == 0 { '?' } else { '&' });
                 url.push_str(&format!("{}={}", encode_query(name), encode_query(value)));
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_pager_keeps_the_other_parameters() {
-        let uri: Uri = "/explore?search=a%26b&page=2&sort=".parse().expect("a URI");
+        let uri: Uri = "/explore?search=a%26b&page=2&sort=&done=saved".parse().expect("a URI");
         let query = Fields::parse(uri.query().unwrap_or_default());
         let slice = Slice { items: vec![(); 20], total: 50, page: Page { number: 2, size: 20 } };
         let pager = Pager::of(&uri, &query, &slice);

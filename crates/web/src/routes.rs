@@ -87,6 +87,8 @@ const OLD_WORDS: [&str; 16] = [
 pub(crate) struct PathParams {
     /// The path of a project, a group or a user.
     pub(crate) subject: String,
+    /// Whether the subject is a project.
+    is_project: bool,
     /// The segments for `{location}`, with slashes.
     pub(crate) location: String,
     /// The names and values of the other variables.
@@ -94,6 +96,11 @@ pub(crate) struct PathParams {
 }
 
 impl PathParams {
+    /// Returns the path of the project, if the page is one of a project.
+    pub(crate) fn project_path(&self) -> Option<&str> {
+        self.is_project.then_some(self.subject.as_str())
+    }
+
     /// Returns the value of a variable of one segment.
     pub(crate) fn get(&self, name: &str) -> &str {
         let found = self.others.iter().find(|(found, _)| *found == name);
@@ -145,7 +152,10 @@ fn match_path(pattern: &'static str, mut path: &[&str]) -> Option<PathParams> {
         path = rest;
         match variable {
             "location" => params.location = values.join("/"),
-            "project" | "group" | "namespace" => params.subject = subject(values)?,
+            "project" | "group" | "namespace" => {
+                params.subject = subject(values)?;
+                params.is_project = variable == "project";
+            }
             name => params.others.push((name, subject(values)?)),
         }
     }

@@ -2,8 +2,9 @@
 
 use askama::Template;
 use forge::{
-    Ability, ProjectRef, Unvalidated,
+    Ability, ProjectAbility, ProjectRef, Unvalidated,
     code_search::{self, CodeSearch, FoundFile},
+    commit_authors::{self, CommitAuthors},
     explore,
     issue_pages::{self, IssueSearch},
     search_pages, users,
@@ -46,6 +47,8 @@ struct SearchTemplate {
     layout: Layout,
     search: String,
     project: String,
+    /// The same search in all projects.
+    everywhere_url: String,
     scope: &'static str,
     /// URL, label, and whether it is the current one.
     scopes: Vec<(String, &'static str, bool)>,
@@ -62,7 +65,7 @@ enum Results {
     Issues(Vec<Issue>),
     Users(Vec<User>),
     Files(ProjectLinks, CodeSearch<FoundFile>),
-    Commits(ProjectLinks, CodeSearch<Commit>),
+    Commits(ProjectLinks, CodeSearch<Commit>, CommitAuthors),
 }
 
 impl Results {
@@ -73,7 +76,7 @@ impl Results {
             Self::Issues(found) => found.is_empty(),
             Self::Users(found) => found.is_empty(),
             Self::Files(_, search) => search.found.is_empty(),
-            Self::Commits(_, search) => search.found.is_empty(),
+            Self::Commits(_, search, _) => search.found.is_empty(),
         }
     }
 }
@@ -90,7 +93,15 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         _ => Some(project_path.trim_matches('/').to_owned()).filter(|path| !path.is_empty()).map(ProjectRef::Path),
     };
     let requested = SCOPES.iter().find(|(value, ..)| *value == query.get("scope"));
-    let default = if project.is_some() { "blobs" } else { "projects" };
+    let (has_code, has_issues) = match project.clone() {
+        Some(project) => searchable(&cx, project).await?,
+        None => (false, true),
+    };
+    let default = match &project {
+        Some(_) if has_code => "blobs",
+        Some(_) if has_issues => "issues",
+        _ => "projects",
+    };
     let mut scope = requested.map_or(default, |(value, ..)| *value);
     if project.is_none() && matches!(scope, "blobs" | "commits") {
         scope = "projects";
@@ -105,24 +116,42 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         run(&cx, scope, &search, project).await?
     };
     if let Results::Files(_, CodeSearch { is_complete: false, .. })
-    | Results::Commits(_, CodeSearch { is_complete: false, .. }) = results
+    | Results::Commits(_, CodeSearch { is_complete: false, .. }, _) = results
     {
         note = Some(NOT_EVERYTHING);
     }
     let can_list_users = viewer.can(Ability::ReadUsers);
     let scopes = SCOPES
         .iter()
-        .filter(
-            |(value, _, in_project)| {
-                if *value == "users" { can_list_users } else { !in_project || !project_path.is_empty() }
-            },
-        )
+        .filter(|(value, _, in_project)| match *value {
+            "users" => can_list_users,
+            "issues" => has_issues,
+            _ => !in_project || has_code,
+        })
         .map(|(value, label, _)| (url(value, &search, &project_path), *label, *value == scope))
         .collect();
     let title = if search.is_empty() { "Search".to_owned() } else { format!("{search} · Search") };
     let mut layout = Layout::new(&cx, viewer, title);
     layout.search.clone_from(&search);
-    response::page(&SearchTemplate { layout, search, project: project_path, scope, scopes, note, results, pager })
+    let everywhere_url = url(if matches!(scope, "issues" | "users") { scope } else { "projects" }, &search, "");
+    response::page(&SearchTemplate {
+        layout,
+        search,
+        project: project_path,
+        everywhere_url,
+        scope,
+        scopes,
+        note,
+        results,
+        pager,
+    })
+}
+
+/// Returns whether the code and the issues of a project can be searched.
+async fn searchable(cx: &PageCx, project: ProjectRef) -> forge::Result<(bool, bool)> {
+    let (viewer, project) = cx.read(move |tx| tx.project(&project, ProjectAbility::ViewProject)).await?;
+    let has_code = project.default_branch.is_some() && viewer.can_in(&project, ProjectAbility::DownloadCode);
+    Ok((has_code, viewer.can_in(&project, ProjectAbility::ViewIssues)))
 }
 
 fn url(scope: &str, search: &str, project: &str) -> String {
@@ -135,7 +164,7 @@ async fn find_project(cx: &PageCx, project: Option<ProjectRef>) -> forge::Result
     match project {
         None => Ok((cx.viewer().await?, String::new())),
         Some(project) => {
-            let find = move |tx: &mut forge::ReadTx<'_>| tx.project(&project, forge::ProjectAbility::ViewProject);
+            let find = move |tx: &mut forge::ReadTx<'_>| tx.project(&project, ProjectAbility::ViewProject);
             cx.read(find).await.map(|(viewer, project)| (viewer, project.full_path()))
         }
     }
@@ -156,9 +185,17 @@ async fn run(
             Ok((viewer, Results::Files(ProjectLinks::new(&path), found.value), Pager::default(), path))
         }
         ("commits", Some(project)) => {
-            let (viewer, found) = cx.run_blocking(move |cx| code_search::commits(cx, &project, &text)).await?;
+            let (viewer, (found, authors)) = cx
+                .run_blocking(move |cx| {
+                    let found = code_search::commits(cx, &project, &text)?;
+                    let commits = found.value.found.iter();
+                    let addresses: Vec<&str> = commits.map(|commit| commit.author.email.as_str()).collect();
+                    let authors = cx.read(|tx| commit_authors::find(tx, addresses.iter().copied()))?;
+                    Ok((found, authors))
+                })
+                .await?;
             let path = found.project.full_path();
-            Ok((viewer, Results::Commits(ProjectLinks::new(&path), found.value), Pager::default(), path))
+            Ok((viewer, Results::Commits(ProjectLinks::new(&path), found.value, authors), Pager::default(), path))
         }
         ("issues", Some(project)) => {
             let filter = IssueFilter { search: Some(text), closed: None, ..IssueFilter::default() };

@@ -3,6 +3,7 @@
 pub mod branches;
 pub mod browse;
 pub mod code_search;
+pub mod commit_authors;
 pub mod commit_notes;
 pub mod commits;
 pub mod contents;

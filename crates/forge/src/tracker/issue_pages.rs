@@ -11,6 +11,7 @@ use model::{
     milestones::MilestoneFilter,
     users::UserSummary,
 };
+use sha2::{Digest as _, Sha256};
 use store::issue_lists::IssueScope;
 
 use crate::{
@@ -109,6 +110,8 @@ pub struct IssueInput {
     pub confidential: Option<bool>,
     /// The fields that only users who manage issues can set; `None` if the form did not have them.
     pub managed: Option<ManagedFields>,
+    /// The [`text_version`] of the issue that the user has seen; `None` replaces any text.
+    pub seen_version: Option<String>,
 }
 
 /// The fields of an issue that only users who manage issues can set.
@@ -332,7 +335,28 @@ pub fn create(tx: &mut WriteTx<'_>, project: &ProjectRef, input: &Unvalidated<Is
     issues::create(tx, project, &Unvalidated::valid(new))
 }
 
-/// Changes an issue.
+/// Returns what identifies the text of an issue: a digest of its title and description.
+pub fn text_version(issue: &Issue) -> String {
+    let mut digest = Sha256::new();
+    digest.update(issue.title.as_bytes());
+    // A title has no line breaks.
+    digest.update(b"\n");
+    digest.update(issue.description.as_deref().unwrap_or_default().as_bytes());
+    model::text::hex(&digest.finalize())
+}
+
+/// Fails with [`Error::Conflicting`] if the text of an issue is neither the one that the user has seen nor the new one.
+fn require_seen_text(issue: &Issue, input: &IssueInput) -> Result<()> {
+    let is_seen = input.seen_version.as_ref().is_none_or(|seen| *seen == text_version(issue));
+    let has_new_text = issue.title == input.title.trim()
+        && issue.description.as_deref().unwrap_or_default() == input.description.as_str();
+    if is_seen || has_new_text {
+        return Ok(());
+    }
+    Err(Error::Conflicting(Violations::one("base", "The issue was changed in the meantime")))
+}
+
+/// Changes an issue, if its text is still the one that the user has seen.
 pub fn update(
     tx: &mut WriteTx<'_>,
     project: &ProjectRef,
@@ -354,7 +378,8 @@ pub fn update(
         changes.milestone = managed.milestone.map_or(Change::Clear, Change::Set);
         changes.labels = Some(managed.labels.clone());
     }
-    issues::update(tx, project, &id, &Unvalidated::valid(changes))
+    let precondition = |issue: &Issue| require_seen_text(issue, input);
+    issues::update_if(tx, project, &id, &Unvalidated::valid(changes), precondition)
 }
 
 /// Looks up the assignee and parses the due date of a form.

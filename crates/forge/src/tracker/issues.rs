@@ -136,11 +136,23 @@ pub fn update(
     issue: &Unvalidated<IssueId>,
     changes: &Unvalidated<IssueChanges>,
 ) -> Result<Issue> {
+    update_if(tx, project, issue, changes, |_| Ok(()))
+}
+
+/// Like [`update`], with a condition on the issue as it is before the change. Nothing can change it in between.
+pub(crate) fn update_if(
+    tx: &mut WriteTx<'_>,
+    project: &ProjectRef,
+    issue: &Unvalidated<IssueId>,
+    changes: &Unvalidated<IssueChanges>,
+    precondition: impl FnOnce(&Issue) -> Result<()>,
+) -> Result<Issue> {
     let (project, issue) = open_for_update(tx, project, issue)?;
     let me = tx.user_id()?;
     if !may_change(tx.read(), &project, &issue, me) {
         return Err(Error::Forbidden(None));
     }
+    precondition(&issue)?;
     let mut changes = changes.validate()?.clone();
     check(changes.title.as_deref(), changes.description.set().map(String::as_str))?;
     if !tx.can(&project, ProjectAbility::AdministerIssues) {

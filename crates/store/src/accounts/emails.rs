@@ -1,12 +1,12 @@
 //! E-mail addresses: primary and secondary ones share one table, so that every address is unique.
 
 use diesel::prelude::*;
-use model::{Email, EmailId, Page, Slice, Time, UserId};
+use model::{Email, EmailId, Page, Slice, Time, UserId, UserState};
 
 use crate::{
     Conn, Result,
     conn::on,
-    schema::emails,
+    schema::{emails, users},
     times::{from_micros, to_micros},
 };
 
@@ -72,6 +72,19 @@ pub fn holder(db: &mut Conn, email: &str) -> Result<Option<Holder>> {
         .first(conn)
         .optional())?;
     Ok(row.map(|(user_id, is_primary)| Holder { user_id: UserId::new(user_id), is_primary }))
+}
+
+/// Returns the primary addresses among these that belong to active users with a confirmed address, and their usernames.
+pub fn usernames(db: &mut Conn, addresses: &[String]) -> Result<Vec<(String, String)>> {
+    let rows = on!(db, conn => emails::table
+        .inner_join(users::table)
+        .filter(emails::email.eq_any(addresses))
+        .filter(emails::is_primary.eq(true))
+        .filter(users::state.eq(UserState::Active.as_str()))
+        .filter(users::confirmed_at.is_not_null())
+        .select((emails::email, users::username))
+        .load(conn))?;
+    Ok(rows)
 }
 
 /// Inserts an address.

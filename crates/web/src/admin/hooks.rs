@@ -15,7 +15,8 @@ use super::{AdminHead, done, enter, form, frame};
 use crate::{
     context::PageCx,
     error::PageResult,
-    fields::{Field, FieldErrors, Form},
+    fields::{Field, Form},
+    form_errors::FormErrors,
     forms::Fields,
     layout::Layout,
     paging::{self, Pager},
@@ -39,10 +40,10 @@ struct HooksTemplate {
 
 /// Lists the hooks.
 pub(crate) async fn list(cx: PageCx) -> PageResult {
-    render(&cx, None, &FieldErrors::default(), None).await
+    render(&cx, None, &FormErrors::default(), None).await
 }
 
-async fn render(cx: &PageCx, typed: Option<&Fields>, errors: &FieldErrors, refusal: Option<String>) -> PageResult {
+async fn render(cx: &PageCx, typed: Option<&Fields>, errors: &FormErrors, refusal: Option<String>) -> PageResult {
     enter(cx).await?;
     let page = match cx.method {
         Method::POST => Unvalidated::valid(Page { number: 1, size: HOOKS_PER_PAGE }),
@@ -96,7 +97,7 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     });
     match cx.write(move |tx| hooks::create(tx, &HookScope::Instance, &hook)).await {
         Ok(_) => Ok(done(PATH, "hook-added")),
-        Err(error) => render(&cx, Some(&fields), &FieldErrors::of_error(error)?, None).await,
+        Err(error) => render(&cx, Some(&fields), &FormErrors::by_field(error)?, None).await,
     }
 }
 
@@ -110,7 +111,7 @@ pub(crate) async fn test(cx: PageCx, body: Body) -> PageResult {
     let trigger = "project_create".to_owned();
     match hooks::test(cx.forge(), cx.caller(), HookScope::Instance, id(&cx)?, trigger).await {
         Ok(()) => Ok(done(PATH, "hook-tested")),
-        Err(Error::Unprocessable(text)) => render(&cx, None, &FieldErrors::default(), Some(text)).await,
+        Err(Error::Unprocessable(text)) => render(&cx, None, &FormErrors::default(), Some(text)).await,
         Err(error) => Err(error.into()),
     }
 }

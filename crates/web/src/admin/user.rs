@@ -15,7 +15,8 @@ use super::{AdminHead, done, enter, form, frame, users::PATH};
 use crate::{
     context::PageCx,
     error::PageResult,
-    fields::{Field, FieldErrors, Form},
+    fields::{Field, Form},
+    form_errors::FormErrors,
     forms::Fields,
     layout::Layout,
     links, response, text,
@@ -39,8 +40,8 @@ struct UserTemplate {
 #[derive(Default)]
 struct Refused {
     fields: Option<Fields>,
-    errors: FieldErrors,
-    deletion_errors: FieldErrors,
+    errors: FormErrors,
+    deletion_errors: FormErrors,
     refusal: Option<String>,
 }
 
@@ -108,12 +109,12 @@ async fn id(cx: &PageCx) -> forge::Result<UserId> {
 pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let fields = form(&cx, body).await?;
     let id = id(&cx).await?;
-    let refuse = async |fields: Fields, errors: FieldErrors| {
+    let refuse = async |fields: Fields, errors: FormErrors| {
         let refused = Refused { fields: Some(fields), errors, ..Refused::default() };
         render(&cx, refused, StatusCode::UNPROCESSABLE_ENTITY).await
     };
     let Ok(projects_limit) = fields.get("projects_limit").trim().parse() else {
-        return refuse(fields, FieldErrors::one("projects_limit", "is not a number")).await;
+        return refuse(fields, FormErrors::one("projects_limit", "is not a number")).await;
     };
     let text = |name: &str| Change::Set(fields.get(name).trim().replace('\0', ""));
     let flag = |name: &str| Change::Set(fields.get(name) == "1");
@@ -135,7 +136,7 @@ pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     };
     match changed {
         Ok(user) => Ok(done(&user_path(&user.username), "saved")),
-        Err(error) => refuse(fields, FieldErrors::of_error(error)?).await,
+        Err(error) => refuse(fields, FormErrors::by_field(error)?).await,
     }
 }
 
@@ -160,7 +161,7 @@ async fn change_state(
     match cx.write(move |tx| change(tx, id)).await {
         Ok(()) => Ok(done(&user_path(cx.params.get("username")), what)),
         Err(error) => {
-            let refusal = FieldErrors::of_error(error)?.of("base").map(ToOwned::to_owned);
+            let refusal = FormErrors::of(error, &[])?.others().first().cloned();
             render(cx, Refused { refusal, ..Refused::default() }, StatusCode::UNPROCESSABLE_ENTITY).await
         }
     }
@@ -170,15 +171,15 @@ async fn change_state(
 pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
     let fields = form(&cx, body).await?;
     let id = id(&cx).await?;
-    let refuse = async |deletion_errors: FieldErrors| {
+    let refuse = async |deletion_errors: FormErrors| {
         let refused = Refused { deletion_errors, ..Refused::default() };
         render(&cx, refused, StatusCode::UNPROCESSABLE_ENTITY).await
     };
     if fields.get("confirmation").trim() != cx.params.get("username") {
-        return refuse(FieldErrors::one("confirmation", "is not the username")).await;
+        return refuse(FormErrors::one("confirmation", "is not the username")).await;
     }
     match cx.write(move |tx| users::delete(tx, id)).await {
         Ok(_) => Ok(done(PATH, "deleted")),
-        Err(error) => refuse(FieldErrors::of_error(error)?).await,
+        Err(error) => refuse(FormErrors::by_field(error)?).await,
     }
 }

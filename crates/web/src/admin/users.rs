@@ -1,7 +1,7 @@
 //! The list of users, and new users.
 
 use askama::Template;
-use axum::{body::Body, http::StatusCode};
+use axum::body::Body;
 use forge::{
     Unvalidated,
     users::{self, NewUserRequest},
@@ -15,7 +15,8 @@ use super::{AdminHead, done, enter, form, frame};
 use crate::{
     context::PageCx,
     error::PageResult,
-    fields::{Field, FieldErrors, Form},
+    fields::{Field, Form},
+    form_errors::FormErrors,
     forms::Fields,
     layout::Layout,
     links,
@@ -79,10 +80,10 @@ pub(crate) async fn list(cx: PageCx) -> PageResult {
 
 /// Shows the form for a new user.
 pub(crate) async fn new(cx: PageCx) -> PageResult {
-    render(&cx, &Fields::default(), &FieldErrors::default()).await
+    render(&cx, &Fields::default(), &FormErrors::default()).await
 }
 
-async fn render(cx: &PageCx, typed: &Fields, errors: &FieldErrors) -> PageResult {
+async fn render(cx: &PageCx, typed: &Fields, errors: &FormErrors) -> PageResult {
     let (layout, head) = frame(cx, cx.viewer().await?, PATH, "New user")?;
     let text = |name, label| Field::text(name, label).value(typed.get(name)).required().max_length(MAX_TEXT_LENGTH);
     let is_checked = |name: &str| typed.get(name) == "1";
@@ -95,8 +96,7 @@ async fn render(cx: &PageCx, typed: &Fields, errors: &FieldErrors) -> PageResult
         Field::checkbox("external", "External: sees no internal projects, creates none", is_checked("external")),
     ];
     let template = NewUserTemplate { layout, head, form: Form::new(fields, errors) };
-    let status = if errors.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
-    response::page_with_status(status, &template)
+    response::page_with_status(errors.status(), &template)
 }
 
 /// Creates a user.
@@ -115,6 +115,6 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     };
     match created {
         Ok(user) => Ok(done(&format!("{PATH}/{}", links::encode_path(&user.username)), "created")),
-        Err(error) => render(&cx, &fields, &FieldErrors::of_error(error)?).await,
+        Err(error) => render(&cx, &fields, &FormErrors::by_field(error)?).await,
     }
 }

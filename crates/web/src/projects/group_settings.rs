@@ -66,7 +66,7 @@ pub(crate) async fn save(cx: PageCx, body: Body) -> PageResult {
 pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
     if !fields.text("confirmation").eq_ignore_ascii_case(&cx.params.subject) {
-        return render(&cx, None, FormErrors::one("confirmation", "This is not the path of the group")).await;
+        return render(&cx, None, FormErrors::sentence("confirmation", "This is not the path of the group")).await;
     }
     let group = cx.group();
     cx.write(move |tx| groups::delete(tx, &group)).await?;

@@ -134,7 +134,7 @@ impl From<PageError> for FormFailure {
 }
 
 /// Converts the error of a form with these fields.
-pub(crate) fn failure(error: forge::Error, fields: &[&'static str]) -> FormFailure {
+pub(crate) fn failure(error: forge::Error, fields: &[&str]) -> FormFailure {
     FormErrors::of(error, fields).map_or_else(FormFailure::Page, FormFailure::Messages)
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn date(fields: &Fields, name: &'static str) -> Result<Option<Date>, 
         return Ok(None);
     }
     let day = text.parse::<Date>().ok().filter(|_| text.len() == "2030-12-31".len());
-    day.map(Some).ok_or_else(|| FormFailure::Messages(FormErrors::one(name, NOT_A_DATE)))
+    day.map(Some).ok_or_else(|| FormFailure::Messages(FormErrors::sentence(name, NOT_A_DATE)))
 }
 
 /// Returns the access level in a field; 0, which is no role, if it is not a number.

@@ -3,12 +3,13 @@
 use askama::Template;
 use axum::{
     body::Body,
-    http::{HeaderValue, Method, StatusCode, header},
+    http::{HeaderValue, Method, header},
     response::IntoResponse as _,
 };
 use forge::{
-    Error, ProjectAbility, Unvalidated,
+    ProjectAbility, Unvalidated,
     browse::{self, CommitPage, InProject},
+    commit_authors::{self, CommitAuthors},
     commit_notes::{self, CommitNoteInput},
     pipeline_pages,
 };
@@ -19,10 +20,11 @@ use crate::{
     ci::status::StatusView,
     context::PageCx,
     error::PageResult,
+    form_errors::FormErrors,
     layout::{Layout, ProjectHead, Tab},
     links::{self, ProjectLinks},
     paging::{self, Pager},
-    response,
+    preview, response,
     text::{
         self, Markup,
         diff::Diff,
@@ -39,6 +41,7 @@ struct CommitTemplate {
     layout: Layout,
     head: ProjectHead,
     commit: Commit,
+    authors: CommitAuthors,
     /// The first line of the message, and the rest.
     title: Markup,
     body: Markup,
@@ -58,8 +61,15 @@ struct CommitTemplate {
     notes: Vec<NoteView>,
     pager: Pager,
     can_comment: bool,
-    typed_note: String,
-    error: Option<String>,
+    reply: Reply,
+}
+
+/// A comment as it was typed, if it was not accepted, and why.
+#[derive(Default)]
+struct Reply {
+    text: String,
+    preview: Option<Markup>,
+    errors: FormErrors,
 }
 
 struct NoteView {
@@ -92,13 +102,17 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
             return download(cx, id, has_message).await;
         }
     }
-    render(&cx, String::new(), None).await
+    render(&cx, Reply::default()).await
 }
 
 /// Adds a comment to a commit.
 pub(crate) async fn comment(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
     let note = fields.get("note").replace("\r\n", "\n");
+    if preview::is_requested(&fields) {
+        let preview = Some(cx.preview(note.clone()).await?);
+        return render(&cx, Reply { text: note, preview, errors: FormErrors::default() }).await;
+    }
     let input = Unvalidated::valid(CommitNoteInput { body: note.clone(), line: None });
     let revision = cx.params.location.clone();
     match commit_notes::create(cx.forge(), cx.caller(), cx.project(), revision, input).await {
@@ -106,11 +120,10 @@ pub(crate) async fn comment(cx: PageCx, body: Body) -> PageResult {
             let url = ProjectLinks::new(&cx.params.subject).commit(&cx.params.location);
             Ok(response::redirect(&format!("{url}#note_{}", created.id)))
         }
-        Err(Error::Invalid(violations)) => {
-            let error = violations.full_messages().join(". ");
-            render(&cx, note, Some(error)).await
+        Err(error) => {
+            let errors = FormErrors::of(error, &["note"])?;
+            render(&cx, Reply { text: note, preview: None, errors }).await
         }
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -128,7 +141,7 @@ async fn download(cx: PageCx, id: String, has_message: bool) -> PageResult {
     Ok((headers, text).into_response())
 }
 
-async fn render(cx: &PageCx, typed_note: String, error: Option<String>) -> PageResult {
+async fn render(cx: &PageCx, reply: Reply) -> PageResult {
     let (project, name, query) = (cx.project(), cx.params.location.clone(), cx.query());
     let ignores_whitespace = query.get("w") == "1";
     let page = if cx.method == Method::POST {
@@ -137,7 +150,7 @@ async fn render(cx: &PageCx, typed_note: String, error: Option<String>) -> PageR
         paging::requested(&query, NOTES_PER_PAGE)
     };
     let uri = cx.uri.clone();
-    let (viewer, (project, page, diff, notes, pager, pipeline, (title, body))) = cx
+    let (viewer, (project, page, diff, notes, pager, pipeline, authors, (title, body))) = cx
         .run_blocking(move |cx| {
             let InProject { project, value } = browse::commit(cx, &project, &name, ignores_whitespace, &page)?;
             let mut page = value;
@@ -155,12 +168,13 @@ async fn render(cx: &PageCx, typed_note: String, error: Option<String>) -> PageR
             let message = (references.plain(&page.commit.title()), references.plain(body));
             let pager = Pager::of(&uri, &query, &page.notes);
             let pipeline = cx.read(|tx| pipeline_pages::newest_of_commit(tx, &project, page.commit.id))?;
-            Ok((project, page, diff, notes, pager, pipeline, message))
+            let addresses = [page.commit.author.email.as_str(), page.commit.committer.email.as_str()];
+            let authors = cx.read(|tx| commit_authors::find(tx, addresses))?;
+            Ok((project, page, diff, notes, pager, pipeline, authors, message))
         })
         .await?;
     let CommitPage { commit, stats, is_truncated, branches, tags, has_more_refs, .. } = page;
     let page_title = format!("{} · {} · {}", commit.title(), commit.short_id(), project.full_path());
-    let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let template = CommitTemplate {
         head: ProjectHead::new(&project, Tab::Commits, &viewer),
         can_comment: viewer.can_in(&project, ProjectAbility::CommentOnCommits) && viewer.user().is_some(),
@@ -177,11 +191,11 @@ async fn render(cx: &PageCx, typed_note: String, error: Option<String>) -> PageR
         revision: commit.id.to_string(),
         pipeline: pipeline.map(|(id, status)| (id, status.into())),
         commit,
+        authors,
         diff,
         notes,
         pager,
-        typed_note,
-        error,
+        reply,
     };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.reply.errors.status(), &template)
 }

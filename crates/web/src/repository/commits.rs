@@ -1,7 +1,10 @@
 //! The history of a revision or a path.
 
 use askama::Template;
-use forge::browse::{self, History, HomeCode, InProject};
+use forge::{
+    browse::{self, History, HomeCode, InProject},
+    commit_authors::{self, CommitAuthors},
+};
 use model::{Commit, Page, Time};
 
 use super::folder::{Breadcrumb, breadcrumbs};
@@ -9,7 +12,7 @@ use crate::{
     context::PageCx,
     error::{PageError, PageResult},
     layout::{Layout, ProjectHead, Tab},
-    links::ProjectLinks,
+    links::{self, ProjectLinks},
     paging::{self, Pager},
     response, text,
 };
@@ -25,6 +28,7 @@ struct CommitsTemplate {
     path: String,
     breadcrumbs: Vec<Breadcrumb>,
     days: Vec<Day>,
+    authors: CommitAuthors,
     pager: Pager,
 }
 
@@ -67,7 +71,8 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let location = cx.params.location.clone();
     let history = browse::history(cx.forge(), cx.caller(), cx.project(), location, page).await?;
     let InProject { project, value: History { revision, path, commits, page, has_more } } = history;
-    let viewer = cx.viewer().await?;
+    let emails: Vec<String> = commits.iter().map(|commit| commit.author.email.clone()).collect();
+    let (viewer, authors) = cx.read(move |tx| commit_authors::find(tx, emails.iter().map(String::as_str))).await?;
     let links = ProjectLinks::new(&project.full_path());
     let what = if path.is_empty() { revision.name.clone() } else { format!("{path} · {}", revision.name) };
     response::page(&CommitsTemplate {
@@ -78,5 +83,6 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         revision: revision.name,
         path,
         days: by_day(commits),
+        authors,
     })
 }

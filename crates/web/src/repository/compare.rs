@@ -2,14 +2,17 @@
 
 use askama::Template;
 use axum::http::StatusCode;
-use forge::browse::{self, ComparePage, InProject};
+use forge::{
+    browse::{self, ComparePage, InProject},
+    commit_authors::{self, CommitAuthors},
+};
 use model::Commit;
 
 use crate::{
     context::PageCx,
     error::PageResult,
     layout::{Layout, ProjectHead, Tab},
-    links::ProjectLinks,
+    links::{self, ProjectLinks},
     response,
     text::{self, diff::Diff},
 };
@@ -29,6 +32,7 @@ struct CompareTemplate {
     names: Vec<String>,
     error: Option<&'static str>,
     result: Option<ComparisonView>,
+    authors: CommitAuthors,
 }
 
 struct ComparisonView {
@@ -65,7 +69,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
 async fn render(cx: PageCx, range: Option<(String, String)>) -> PageResult {
     let (project, is_requested) = (cx.project(), range.is_some());
     let ignores_whitespace = cx.query().get("w") == "1";
-    let (viewer, (project, from, to, names, result)) = cx
+    let (viewer, (project, from, to, names, result, authors)) = cx
         .run_blocking(move |cx| {
             let InProject { project, value } =
                 browse::compare(cx, &project, range.as_ref(), ignores_whitespace, MAX_NAMES)?;
@@ -73,6 +77,9 @@ async fn render(cx: PageCx, range: Option<(String, String)>) -> PageResult {
             let links = ProjectLinks::new(&project.full_path());
             let base = base.map(|base| base.to_string());
             let revision = to.clone();
+            let commits = comparison.iter().flat_map(|comparison| comparison.commits.iter().rev().take(MAX_COMMITS));
+            let addresses: Vec<&str> = commits.map(|commit| commit.author.email.as_str()).collect();
+            let authors = cx.read(|tx| commit_authors::find(tx, addresses.iter().copied()))?;
             let result = comparison.map(|comparison| ComparisonView {
                 is_same: comparison.same,
                 commit_count: comparison.commits.len(),
@@ -82,7 +89,7 @@ async fn render(cx: PageCx, range: Option<(String, String)>) -> PageResult {
                 ignores_whitespace,
                 revision,
             });
-            Ok((project, from, to, names, result))
+            Ok((project, from, to, names, result, authors))
         })
         .await?;
     let error = (is_requested && result.is_none()).then_some("There is no such branch, tag or commit.");
@@ -96,6 +103,7 @@ async fn render(cx: PageCx, range: Option<(String, String)>) -> PageResult {
         names,
         error,
         result,
+        authors,
     };
     response::page_with_status(status, &template)
 }

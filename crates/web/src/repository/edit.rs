@@ -1,10 +1,7 @@
 //! Forms that create, change, upload and delete a file.
 
 use askama::Template;
-use axum::{
-    body::Body,
-    http::{Method, StatusCode},
-};
+use axum::{body::Body, http::StatusCode};
 use forge::{
     Error,
     browse::InProject,
@@ -15,11 +12,13 @@ use model::{Oid, Project};
 use crate::{
     context::{PageCx, Viewer},
     error::{PageError, PageResult},
-    forms::{Fields, UploadedFile},
+    file_forms::SmallFile,
+    form_errors::FormErrors,
+    forms::Fields,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
-    response,
-    text::{self, Markup, line_endings, plain},
+    preview, response,
+    text::{self, Markup, line_endings, markdown, plain},
 };
 
 /// The maximum size of a text that a form shows, in bytes.
@@ -39,6 +38,7 @@ struct EditTemplate {
     blob: String,
     form: FormValues,
     conflict: Option<Conflict>,
+    can_preview: bool,
     delete_url: Option<String>,
 }
 
@@ -50,11 +50,10 @@ struct FormValues {
     content: Option<String>,
     message: String,
     branch: String,
-    error: Option<String>,
-    path_error: Option<String>,
-    content_error: Option<String>,
-    message_error: Option<String>,
-    branch_error: Option<String>,
+    /// The blob that the form was opened with; `None` if it was not submitted yet.
+    blob: Option<String>,
+    preview: Option<Markup>,
+    errors: FormErrors,
 }
 
 /// What happened to the file since the form was opened.
@@ -71,29 +70,24 @@ impl FormValues {
             content: fields.has("content").then(|| fields.get("content").to_owned()),
             message: fields.get("message").replace("\r\n", "\n"),
             branch: fields.get("branch").trim().to_owned(),
+            blob: Some(fields.get("blob").to_owned()),
             ..Self::default()
         }
     }
 
+    /// Adds the preview of a file in a branch.
+    async fn with_preview(mut self, cx: &PageCx, branch: &str) -> Result<Self, PageError> {
+        let content = self.content.clone().unwrap_or_default().replace("\r\n", "\n");
+        self.preview = Some(cx.preview_file(branch, &self.path, content).await?);
+        Ok(self)
+    }
+
     /// Adds why the form was not accepted; returns other errors.
     fn with_error(mut self, error: Error) -> Result<Self, PageError> {
-        match error {
-            Error::Invalid(violations) => {
-                let message = |name: &str| {
-                    let found = violations.iter().find(|(field, _)| *field == name);
-                    found.map(|(_, texts)| texts.join(", "))
-                };
-                self.path_error = message("path");
-                self.content_error = message("content");
-                self.message_error = message("message");
-                self.branch_error = message("branch");
-            }
-            Error::Refused(_) | Error::RefRejected(_) | Error::Unprocessable(_) | Error::LimitReached(_) => {
-                self.error = Some(error.to_string());
-            }
-            // The template says what was changed.
-            Error::Conflicting(_) => {}
-            error => return Err(error.into()),
+        // The template says what was changed.
+        if !matches!(error, Error::Conflicting(_)) {
+            let errors = FormErrors::by_field(error)?.renamed("content", "file");
+            self.errors = errors.beside(&["path", "file", "message", "branch"]);
         }
         Ok(self)
     }
@@ -105,7 +99,7 @@ pub(crate) async fn new(cx: PageCx) -> PageResult {
     let NewFilePlace { branch, folder } = value;
     let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
     let form = FormValues { path, content: Some(String::new()), branch, ..FormValues::default() };
-    render_new(&cx, viewer, &project, form, StatusCode::OK)
+    render_new(&cx, viewer, &project, form)
 }
 
 /// Creates a file.
@@ -113,10 +107,14 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let (fields, upload) = cx.form_with_file(body).await?;
     let (viewer, InProject { project, value: place }) = open_new(&cx).await?;
     let mut form = FormValues::typed(&fields);
-    if let Some(UploadedFile { name, .. }) = &upload
+    if let Some(SmallFile { name, .. }) = &upload
         && (form.path.is_empty() || form.path.ends_with('/'))
     {
         form.path.push_str(name);
+    }
+    if preview::is_requested(&fields) {
+        let form = form.with_preview(&cx, &place.branch).await?;
+        return render_new(&cx, viewer, &project, form);
     }
     let content = match upload {
         Some(file) => file.bytes,
@@ -134,7 +132,7 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
             let links = ProjectLinks::new(&cx.params.subject);
             Ok(response::redirect(&links.blob(&form.branch, form.path.trim_matches('/'))))
         }
-        Err(error) => render_new(&cx, viewer, &project, form.with_error(error)?, StatusCode::UNPROCESSABLE_ENTITY),
+        Err(error) => render_new(&cx, viewer, &project, form.with_error(error)?),
     }
 }
 
@@ -158,6 +156,10 @@ pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let (fields, upload) = cx.form_with_file(body).await?;
     let (viewer, InProject { project, value: file }) = open_file(&cx).await?;
     let form = FormValues::typed(&fields);
+    if preview::is_requested(&fields) {
+        let form = form.with_preview(&cx, &file.branch).await?;
+        return render_edit(&cx, viewer, &project, &file, form, None);
+    }
     let original = file.current.as_ref().and_then(|current| current.content.as_deref()).unwrap_or_default();
     let content = match (upload, &form.content) {
         (Some(file), _) => Some(file.bytes),
@@ -244,7 +246,7 @@ async fn open_file(cx: &PageCx) -> forge::Result<(Viewer, InProject<EditableFile
     cx.read(move |tx| edit_pages::open_for_editing(tx, &project, &location)).await
 }
 
-fn render_new(cx: &PageCx, viewer: Viewer, project: &Project, form: FormValues, status: StatusCode) -> PageResult {
+fn render_new(cx: &PageCx, viewer: Viewer, project: &Project, form: FormValues) -> PageResult {
     let links = ProjectLinks::new(&project.full_path());
     let template = EditTemplate {
         head: ProjectHead::new(project, Tab::Code, &viewer),
@@ -256,9 +258,10 @@ fn render_new(cx: &PageCx, viewer: Viewer, project: &Project, form: FormValues, 
         blob: String::new(),
         form,
         conflict: None,
+        can_preview: true,
         delete_url: None,
     };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.form.errors.status(), &template)
 }
 
 fn render_edit(
@@ -279,10 +282,13 @@ fn render_edit(
         action: links.edit(&file.branch, &file.path),
         cancel_url: links.blob(&file.branch, &file.path),
         delete_url: blob.is_some().then(|| links.delete(&file.branch, &file.path)),
-        blob: blob.unwrap_or_default(),
+        // A form that is shown again still has the version that the visitor knows.
+        blob: form.blob.clone().filter(|_| conflict.is_none()).or(blob).unwrap_or_default(),
+        can_preview: form.content.is_some() && markdown::is_markdown(&form.path),
         form,
         conflict,
     };
-    let status = if cx.method == Method::POST { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    let status =
+        if template.conflict.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { template.form.errors.status() };
     response::page_with_status(status, &template)
 }

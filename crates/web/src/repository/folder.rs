@@ -6,6 +6,7 @@ use axum::http::Uri;
 use forge::{
     BlockingContext, ProjectAbility,
     browse::{Folder, RefCounts, Revision, RevisionKind, TextFile},
+    commit_authors,
     history_pages::{FolderHistory, UnfinishedFolder},
 };
 use model::{
@@ -17,7 +18,7 @@ use crate::{
     ci::status::StatusView,
     context::Viewer,
     forms::Fields,
-    links::ProjectLinks,
+    links::{self, ProjectLinks},
     paging::Pager,
     text::{
         self, Markup,
@@ -39,6 +40,8 @@ pub(crate) struct FolderView {
     pub(crate) pager: Pager,
     pub(crate) commit: Commit,
     pub(crate) commit_url: String,
+    /// The page of the author of the commit, if it is a user.
+    pub(crate) author_url: Option<String>,
     pub(crate) history_url: String,
     pub(crate) readme: Option<ReadmeView>,
     pub(crate) ref_counts: RefCounts,
@@ -97,11 +100,14 @@ impl FolderView {
             Some(file) => ReadmeView::new(cx, project, &revision.name, file)?,
             None => None,
         };
+        let authors = cx.read(|tx| commit_authors::find(tx, [commit.author.email.as_str()]))?;
+        let author = authors.username(&commit.author.email);
         Ok(Self {
             breadcrumbs: breadcrumbs(&links, &project.path, &revision.name, &path),
             parent_url: parent.map(|parent| links.tree(&revision.name, parent)),
             entries: entries.items.into_iter().map(entry).collect(),
             pager,
+            author_url: author.map(links::page),
             commit_url: links.commit(&commit.id.to_string()),
             history_url: links.commits(&revision.name, &path),
             commit,

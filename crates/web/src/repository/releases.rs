@@ -1,9 +1,9 @@
 //! The releases of a project, and the form that changes the notes of a release.
 
 use askama::Template;
-use axum::{body::Body, http::StatusCode};
+use axum::body::Body;
 use forge::{
-    Error, Unvalidated,
+    Unvalidated,
     browse::InProject,
     release_pages::{self, ReleaseList},
     tags::{self, TagWithRelease},
@@ -13,13 +13,15 @@ use model::{Commit, Time};
 use crate::{
     context::PageCx,
     error::PageResult,
+    form_errors::FormErrors,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
     paging::{self, Pager},
-    response,
+    preview, response,
     text::{
         self, Markup,
         markdown::{self, Source},
+        references::ReferenceLinks,
     },
 };
 
@@ -51,7 +53,8 @@ struct EditReleaseTemplate {
     head: ProjectHead,
     tag: String,
     description: String,
-    error: Option<String>,
+    preview: Option<Markup>,
+    errors: FormErrors,
 }
 
 /// Shows the releases.
@@ -67,8 +70,10 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
             let links = ProjectLinks::new(&project.full_path());
             let source = Source::Project(links.clone());
             let pager = Pager::of(&uri, &query, &releases);
+            let texts = releases.items.iter().map(|(release, _)| release.description.as_str());
+            let references = ReferenceLinks::resolve(cx, &project, texts)?;
             let view = |(release, tag): (model::Release, Option<model::objects::Tag>)| ReleaseView {
-                notes: markdown::render(&release.description, &source),
+                notes: markdown::render_with(&release.description, &source, &references),
                 archives: if tag.is_some() { links.archives(&project.path, &release.tag_name) } else { Vec::new() },
                 commit: tag.and_then(|tag| tag.commit),
                 tag: release.tag_name,
@@ -89,35 +94,35 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
 
 /// Shows the form for the notes of a release.
 pub(crate) async fn edit(cx: PageCx) -> PageResult {
-    render_form(&cx, None, None).await
+    render_form(&cx, None, None, FormErrors::default()).await
 }
 
 /// Creates or changes the release of a tag.
 pub(crate) async fn save(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
     let description = fields.get("description").replace("\r\n", "\n");
+    if preview::is_requested(&fields) {
+        let preview = Some(cx.preview(description.clone()).await?);
+        return render_form(&cx, Some(description), preview, FormErrors::default()).await;
+    }
     let (tag, text) = (cx.params.location.clone(), Unvalidated::valid(description.clone()));
     match tags::save_release(cx.forge(), cx.caller(), cx.project(), tag, text).await {
         Ok(_) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).to("releases"))),
-        Err(Error::Invalid(violations)) => {
-            let error = violations.full_messages().join(". ");
-            render_form(&cx, Some(description), Some(error)).await
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => render_form(&cx, Some(description), None, FormErrors::of(error, &["description"])?).await,
     }
 }
 
-async fn render_form(cx: &PageCx, typed: Option<String>, error: Option<String>) -> PageResult {
+async fn render_form(cx: &PageCx, typed: Option<String>, preview: Option<Markup>, errors: FormErrors) -> PageResult {
     let (project, tag) = (cx.project(), cx.params.location.clone());
     let (viewer, found) = cx.read(move |tx| release_pages::open_for_editing(tx, &project, &tag)).await?;
     let InProject { project, value: TagWithRelease { tag, release } } = found;
-    let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let template = EditReleaseTemplate {
         head: ProjectHead::new(&project, Tab::Tags, &viewer),
         layout: Layout::new(cx, viewer, format!("Release {} · {}", tag.name, project.full_path())),
         tag: tag.name,
         description: typed.or_else(|| release.map(|release| release.description)).unwrap_or_default(),
-        error,
+        preview,
+        errors,
     };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.errors.status(), &template)
 }

@@ -3,10 +3,10 @@
 use askama::Template;
 use axum::{
     body::Body,
-    http::{HeaderValue, Method, StatusCode, header},
+    http::{HeaderValue, Method, header},
 };
 use forge::{
-    Error, Unvalidated,
+    Unvalidated,
     browse::InProject,
     issue_pages::{self, IssuePage, IssueReply},
 };
@@ -16,6 +16,7 @@ use super::{Section, rows};
 use crate::{
     context::PageCx,
     error::PageResult,
+    form_errors::FormErrors,
     layout::{Layout, ProjectHead, Tab},
     links::{self, ProjectLinks},
     paging::{self, Pager},
@@ -60,8 +61,8 @@ struct NoteView {
 #[derive(Default)]
 struct Reply {
     text: String,
-    error: Option<String>,
-    file_error: Option<String>,
+    preview: Option<Markup>,
+    errors: FormErrors,
 }
 
 impl IssueTemplate {
@@ -80,8 +81,9 @@ pub(crate) async fn reply(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
     let (project, iid) = (cx.project(), super::issue_number(&cx)?);
     let text = form.text_with_links("note");
-    if form.file_error.is_some() {
-        return render(&cx, Reply { text, error: None, file_error: form.file_error }).await;
+    if form.is_shown_again() {
+        let preview = form.preview_of(&cx, "note").await?;
+        return render(&cx, Reply { text, preview, errors: form.errors }).await;
     }
     let closed = match form.fields.get("state") {
         "close" => Some(true),
@@ -91,11 +93,10 @@ pub(crate) async fn reply(cx: PageCx, body: Body) -> PageResult {
     let reply = Unvalidated::valid(IssueReply { note: text.clone(), closed });
     match cx.write(move |tx| issue_pages::reply(tx, &project, iid, &reply)).await {
         Ok(()) => Ok(response::redirect(&format!("{}#end", ProjectLinks::new(&cx.params.subject).issue(iid)))),
-        Err(Error::Invalid(violations)) => {
-            let error = Some(violations.full_messages().join(". "));
-            render(&cx, Reply { text, error, file_error: None }).await
+        Err(error) => {
+            let errors = FormErrors::of(error, &["note"])?;
+            render(&cx, Reply { text, preview: None, errors }).await
         }
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -150,9 +151,7 @@ async fn render(cx: &PageCx, reply: Reply) -> PageResult {
         issue,
         reply,
     };
-    let is_refused = template.reply.error.is_some() || template.reply.file_error.is_some();
-    let status = if is_refused { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
-    let mut page = response::page_with_status(status, &template)?;
+    let mut page = response::page_with_status(template.reply.errors.status(), &template)?;
     if template.issue.confidential {
         page.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }

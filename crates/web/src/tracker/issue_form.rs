@@ -12,9 +12,10 @@ use model::{IssueIid, MilestoneId, users::UserSummary};
 use super::Section;
 use crate::{
     context::PageCx,
-    error::PageResult,
+    error::{PageError, PageResult},
     file_forms::FileForm,
-    forms::{FieldErrors, Fields},
+    form_errors::FormErrors,
+    forms::Fields,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
     response,
@@ -43,6 +44,25 @@ struct EditIssueTemplate {
     /// The text to type before the issue is removed.
     full_reference: String,
     target: String,
+    /// The current title and description, if the issue was changed after the form was opened.
+    conflict: Option<(Markup, Markup)>,
+}
+
+/// The forms for an existing issue as they were submitted.
+#[derive(Default)]
+struct Edit {
+    /// The fields of the issue; `None` if it is shown as it is stored.
+    typed: Option<FileForm>,
+    /// The path of the project to move the issue to.
+    target: String,
+    /// Whether the issue was changed after the form was opened.
+    is_conflict: bool,
+}
+
+impl Edit {
+    fn of(typed: FileForm) -> Self {
+        Self { typed: Some(typed), ..Self::default() }
+    }
 }
 
 /// The fields of the form.
@@ -52,8 +72,10 @@ struct FormView {
     /// `None` if the visitor may not change it.
     confidential: Option<bool>,
     managed: Option<ManagedView>,
-    errors: FieldErrors,
-    file_error: Option<String>,
+    /// The version of the text that the visitor has seen; empty for a new issue.
+    version: String,
+    preview: Option<Markup>,
+    errors: FormErrors,
 }
 
 /// The fields that only users who manage issues can set.
@@ -75,56 +97,47 @@ struct LabelBox {
     is_checked: bool,
 }
 
-/// What was typed into a form that was not accepted, and why.
-#[derive(Default)]
-struct Refusal {
-    form: FileForm,
-    errors: FieldErrors,
-}
+/// The fields of the form.
+const FIELDS: [&str; 6] = ["title", "description", "assignee", "milestone_id", "due_date", "labels"];
 
 /// Shows the form for a new issue. The query can set its fields.
 pub(crate) async fn new(cx: PageCx) -> PageResult {
-    let form = cx.query().into();
-    render_new(&cx, Refusal { form, errors: FieldErrors::default() }, StatusCode::OK).await
+    render_new(&cx, cx.query().into()).await
 }
 
 /// Creates an issue.
 pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
-    if form.file_error.is_some() {
-        let refusal = Refusal { form, errors: FieldErrors::default() };
-        return render_new(&cx, refusal, StatusCode::UNPROCESSABLE_ENTITY).await;
+    if form.is_shown_again() {
+        return render_new(&cx, form).await;
     }
     let (project, input) = (cx.project(), Unvalidated::valid(input(&form)));
     match cx.write(move |tx| issue_pages::create(tx, &project, &input)).await {
         Ok(issue) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).issue(issue.iid))),
-        Err(Error::Invalid(violations)) => {
-            let refusal = Refusal { form, errors: violations.into() };
-            render_new(&cx, refusal, StatusCode::UNPROCESSABLE_ENTITY).await
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => render_new(&cx, form.with_errors(errors(error)?)).await,
     }
 }
 
 /// Shows the form of an issue.
 pub(crate) async fn edit(cx: PageCx) -> PageResult {
-    render_edit(&cx, None, "").await
+    render_edit(&cx, Edit::default()).await
 }
 
 /// Changes an issue.
 pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
     let iid = super::issue_number(&cx)?;
-    if form.file_error.is_some() {
-        return render_edit(&cx, Some(Refusal { form, errors: FieldErrors::default() }), "").await;
+    if form.is_shown_again() {
+        return render_edit(&cx, Edit::of(form)).await;
     }
     let (project, input) = (cx.project(), Unvalidated::valid(input(&form)));
     match cx.write(move |tx| issue_pages::update(tx, &project, iid, &input)).await {
         Ok(_) => Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).issue(iid))),
-        Err(Error::Invalid(violations)) => {
-            render_edit(&cx, Some(Refusal { form, errors: violations.into() }), "").await
+        Err(Error::Conflicting(_)) => {
+            let edit = Edit { typed: Some(form), is_conflict: true, ..Edit::default() };
+            render_edit(&cx, edit).await
         }
-        Err(error) => Err(error.into()),
+        Err(error) => render_edit(&cx, Edit::of(form.with_errors(errors(error)?))).await,
     }
 }
 
@@ -136,8 +149,7 @@ pub(crate) async fn move_to(cx: PageCx, body: Body) -> PageResult {
     let target = Unvalidated::valid(typed.replace('\0', ""));
     match cx.write(move |tx| issue_pages::move_to(tx, &project, iid, &target)).await {
         Ok(copy) => Ok(response::redirect(&ProjectLinks::new(&copy.project_path).issue(copy.iid))),
-        Err(Error::Invalid(violations)) => render_refused_action(&cx, violations.into(), &typed).await,
-        Err(error) => Err(error.into()),
+        Err(error) => render_refused_action(&cx, FormErrors::of(error, &["target"])?, &typed).await,
     }
 }
 
@@ -146,11 +158,16 @@ pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
     let (project, iid) = (cx.project(), super::issue_number(&cx)?);
     if fields.get("confirmation").trim() != format!("{}#{iid}", cx.params.subject) {
-        let errors = FieldErrors::one("confirmation", "does not match");
+        let errors = FormErrors::one("confirmation", "does not match");
         return render_refused_action(&cx, errors, "").await;
     }
     cx.write(move |tx| issue_pages::delete(tx, &project, iid)).await?;
     Ok(response::redirect(&ProjectLinks::new(&cx.params.subject).to("issues")))
+}
+
+/// Returns the messages beside the fields.
+fn errors(error: Error) -> Result<FormErrors, PageError> {
+    Ok(FormErrors::by_field(error)?.renamed("milestone", "milestone_id").beside(&FIELDS))
 }
 
 fn input(form: &FileForm) -> IssueInput {
@@ -172,6 +189,7 @@ fn input(form: &FileForm) -> IssueInput {
         description: form.text_with_links("description"),
         confidential,
         managed,
+        seen_version: Some(fields.get("version").to_owned()).filter(|version| !version.is_empty()),
     }
 }
 
@@ -182,30 +200,45 @@ fn label_titles(fields: &Fields) -> Vec<String> {
     titles.map(|title| title.replace('\0', "")).collect()
 }
 
-async fn render_new(cx: &PageCx, refusal: Refusal, status: StatusCode) -> PageResult {
+async fn render_new(cx: &PageCx, typed: FileForm) -> PageResult {
     let project = cx.project();
     let (viewer, found) = cx.read(move |tx| issue_pages::open_for_creation(tx, &project)).await?;
     let InProject { project, value } = found;
+    let preview = typed.preview_of(cx, "description").await?;
     let template = NewIssueTemplate {
         head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(cx, viewer, format!("New issue · {}", project.full_path())),
         section: Section::List,
-        form: FormView::new(value, Some(refusal)),
+        form: FormView { preview, ..FormView::new(value, Some(typed)) },
     };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.form.errors.status(), &template)
 }
 
-async fn render_refused_action(cx: &PageCx, errors: FieldErrors, target: &str) -> PageResult {
+async fn render_refused_action(cx: &PageCx, errors: FormErrors, target: &str) -> PageResult {
     // The issue itself is shown as it is stored.
-    render_edit(cx, Some(Refusal { form: FileForm::default(), errors }), target).await
+    let typed = Some(FileForm::default().with_errors(errors));
+    render_edit(cx, Edit { typed, target: target.to_owned(), ..Edit::default() }).await
 }
 
-async fn render_edit(cx: &PageCx, refusal: Option<Refusal>, target: &str) -> PageResult {
+async fn render_edit(cx: &PageCx, edit: Edit) -> PageResult {
+    let Edit { typed, target, is_conflict } = edit;
     let (project, iid) = (cx.project(), super::issue_number(cx)?);
     let (viewer, found) = cx.read(move |tx| issue_pages::open_for_editing(tx, &project, iid)).await?;
     let InProject { project, value } = found;
-    let status = if refusal.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let full_reference = format!("{}#{iid}", project.full_path());
+    let preview = match &typed {
+        Some(typed) => typed.preview_of(cx, "description").await?,
+        None => None,
+    };
+    let stored = value.issue.as_ref();
+    let version = stored.map(issue_pages::text_version).unwrap_or_default();
+    // A form that is shown again still has the version that the visitor knows.
+    let seen = typed.as_ref().map(|typed| typed.fields.get("version")).filter(|seen| !is_conflict && !seen.is_empty());
+    let version = seen.map_or(version, ToOwned::to_owned);
+    let conflict = stored.filter(|_| is_conflict).map(|issue| {
+        let description = issue.description.as_deref().unwrap_or_default();
+        (text::line(&issue.title), text::plain::preformatted(description))
+    });
     let template = EditIssueTemplate {
         head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(cx, viewer, format!("Edit issue {full_reference}")),
@@ -213,20 +246,20 @@ async fn render_edit(cx: &PageCx, refusal: Option<Refusal>, target: &str) -> Pag
         iid,
         can_move: value.can_move,
         can_remove: value.can_remove,
-        form: FormView::new(value, refusal),
+        form: FormView { version, preview, ..FormView::new(value, typed) },
         full_reference,
-        target: target.to_owned(),
+        target,
+        conflict,
     };
+    let status = if is_conflict { StatusCode::CONFLICT } else { template.form.errors.status() };
     response::page_with_status(status, &template)
 }
 
 impl FormView {
     /// Creates the fields with the values of the issue, or with what was typed.
-    fn new(form: IssueForm, refusal: Option<Refusal>) -> Self {
+    fn new(form: IssueForm, typed: Option<FileForm>) -> Self {
         let IssueForm { issue, choices, .. } = form;
-        let (typed, errors) =
-            refusal.map_or((None, FieldErrors::default()), |refusal| (Some(refusal.form), refusal.errors));
-        let file_error = typed.as_ref().and_then(|typed| typed.file_error.clone());
+        let errors = typed.as_ref().map(|typed| typed.errors.clone()).unwrap_or_default();
         // A refused action on an existing issue has none of the fields.
         let typed = typed.filter(|typed| issue.is_none() || typed.fields.get("form") == "issue");
         let text_of = |name: &str, stored: Option<String>| match &typed {
@@ -293,8 +326,9 @@ impl FormView {
             },
             confidential: (may_publish || !stored_confidential).then_some(confidential),
             managed,
+            version: String::new(),
+            preview: None,
             errors,
-            file_error,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The labels of a project: the list, and the form of a label.
 
 use askama::Template;
-use axum::{body::Body, http::StatusCode};
-use forge::{Error, ProjectAbility, Unvalidated, browse::InProject, label_pages};
+use axum::body::Body;
+use forge::{ProjectAbility, Unvalidated, browse::InProject, label_pages};
 use model::{
     Label, LabelId, Project,
     labels::{DEFAULT_COLOR, NewLabel},
@@ -12,7 +12,8 @@ use super::{Section, rows};
 use crate::{
     context::{PageCx, Viewer},
     error::{PageError, PageResult},
-    forms::{FieldErrors, Fields},
+    form_errors::FormErrors,
+    forms::Fields,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
     paging::{self, Pager},
@@ -21,6 +22,8 @@ use crate::{
 };
 
 const LABELS_PER_PAGE: i64 = 50;
+/// The fields of the form.
+const FIELDS: [&str; 4] = ["title", "color", "description", "priority"];
 
 #[derive(Template)]
 #[template(path = "tracker/labels.html")]
@@ -52,7 +55,7 @@ struct LabelFormTemplate {
     color: String,
     description: String,
     priority: String,
-    errors: FieldErrors,
+    errors: FormErrors,
 }
 
 /// Lists the labels.
@@ -80,7 +83,7 @@ pub(crate) async fn list(cx: PageCx) -> PageResult {
 
 /// Shows the form for a new label.
 pub(crate) async fn new(cx: PageCx) -> PageResult {
-    render_new(&cx, &Fields::default(), FieldErrors::default(), StatusCode::OK).await
+    render_new(&cx, &Fields::default(), FormErrors::default()).await
 }
 
 /// Creates a label.
@@ -89,20 +92,17 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let (project, new) = (cx.project(), input(&fields));
     let result = match new {
         Ok(new) => cx.write(move |tx| label_pages::create(tx, &project, &new)).await.map(drop),
-        Err(errors) => return render_new(&cx, &fields, errors, StatusCode::UNPROCESSABLE_ENTITY).await,
+        Err(errors) => return render_new(&cx, &fields, errors).await,
     };
     match result {
         Ok(()) => Ok(to_list(&cx)),
-        Err(Error::Invalid(violations)) => {
-            render_new(&cx, &fields, violations.into(), StatusCode::UNPROCESSABLE_ENTITY).await
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => render_new(&cx, &fields, FormErrors::of(error, &FIELDS)?).await,
     }
 }
 
 /// Shows the form of a label.
 pub(crate) async fn edit(cx: PageCx) -> PageResult {
-    render_edit(&cx, None, FieldErrors::default()).await
+    render_edit(&cx, None, FormErrors::default()).await
 }
 
 /// Changes a label.
@@ -115,8 +115,7 @@ pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     };
     match result {
         Ok(()) => Ok(to_list(&cx)),
-        Err(Error::Invalid(violations)) => render_edit(&cx, Some(&fields), violations.into()).await,
-        Err(error) => Err(error.into()),
+        Err(error) => render_edit(&cx, Some(&fields), FormErrors::of(error, &FIELDS)?).await,
     }
 }
 
@@ -127,7 +126,7 @@ pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
     let opened = project.clone();
     let (_, found) = cx.read(move |tx| label_pages::open_for_editing(tx, &opened, id)).await?;
     if fields.get("confirmation").trim() != found.value.title.trim() {
-        return render_edit(&cx, None, FieldErrors::one("confirmation", "does not match")).await;
+        return render_edit(&cx, None, FormErrors::one("confirmation", "does not match")).await;
     }
     cx.write(move |tx| label_pages::delete(tx, &project, id)).await?;
     Ok(to_list(&cx))
@@ -150,12 +149,12 @@ fn label_id(cx: &PageCx) -> Result<LabelId, PageError> {
     cx.number("label").map(LabelId::new)
 }
 
-fn input(fields: &Fields) -> Result<Unvalidated<NewLabel>, FieldErrors> {
+fn input(fields: &Fields) -> Result<Unvalidated<NewLabel>, FormErrors> {
     let priority = match fields.get("priority").trim() {
         "" => None,
         text => {
             let number = text.parse().ok().filter(|number| *number <= model::labels::MAX_PRIORITY);
-            Some(number.ok_or_else(|| FieldErrors::one("priority", "is not a number"))?)
+            Some(number.ok_or_else(|| FormErrors::one("priority", "is not a number"))?)
         }
     };
     Ok(Unvalidated::valid(NewLabel {
@@ -166,20 +165,20 @@ fn input(fields: &Fields) -> Result<Unvalidated<NewLabel>, FieldErrors> {
     }))
 }
 
-async fn render_new(cx: &PageCx, fields: &Fields, errors: FieldErrors, status: StatusCode) -> PageResult {
+async fn render_new(cx: &PageCx, fields: &Fields, errors: FormErrors) -> PageResult {
     let project = cx.project();
     let (viewer, project) = cx.read(move |tx| label_pages::open_for_creation(tx, &project)).await?;
     let mut template = template(cx, &project, viewer, format!("New label · {}", project.full_path()));
     template.fill(fields);
-    if status == StatusCode::OK {
+    if errors.is_empty() {
         DEFAULT_COLOR.clone_into(&mut template.color);
     }
     template.errors = errors;
-    response::page_with_status(status, &template)
+    response::page_with_status(template.errors.status(), &template)
 }
 
-async fn render_edit(cx: &PageCx, typed: Option<&Fields>, errors: FieldErrors) -> PageResult {
-    let (project, id, is_submitted) = (cx.project(), label_id(cx)?, cx.method == axum::http::Method::POST);
+async fn render_edit(cx: &PageCx, typed: Option<&Fields>, errors: FormErrors) -> PageResult {
+    let (project, id) = (cx.project(), label_id(cx)?);
     let (viewer, found) = cx.read(move |tx| label_pages::open_for_editing(tx, &project, id)).await?;
     let InProject { project, value: label } = found;
     let title = format!("Edit label {} · {}", label.title, project.full_path());
@@ -194,8 +193,7 @@ async fn render_edit(cx: &PageCx, typed: Option<&Fields>, errors: FieldErrors) -
     }
     template.label = Some(label);
     template.errors = errors;
-    let status = if is_submitted { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.errors.status(), &template)
 }
 
 fn template(cx: &PageCx, project: &Project, viewer: Viewer, title: String) -> LabelFormTemplate {
@@ -208,7 +206,7 @@ fn template(cx: &PageCx, project: &Project, viewer: Viewer, title: String) -> La
         color: String::new(),
         description: String::new(),
         priority: String::new(),
-        errors: FieldErrors::default(),
+        errors: FormErrors::default(),
     }
 }
 

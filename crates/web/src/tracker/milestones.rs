@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::{body::Body, http::StatusCode};
 use forge::{
-    Error, ProjectAbility, Unvalidated,
+    ProjectAbility, Unvalidated,
     browse::InProject,
     milestone_pages::{self, CountedMilestone, MilestoneInput, MilestonePage},
 };
@@ -14,7 +14,7 @@ use crate::{
     context::{PageCx, Viewer},
     error::{PageError, PageResult},
     file_forms::FileForm,
-    forms::FieldErrors,
+    form_errors::FormErrors,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
     paging::{self, Pager},
@@ -28,6 +28,8 @@ use crate::{
 
 const MILESTONES_PER_PAGE: i64 = 20;
 const ISSUES_PER_PAGE: i64 = 30;
+/// The fields of the form.
+const FIELDS: [&str; 4] = ["title", "description", "start_date", "due_date"];
 
 /// The states to choose from: value, label, and whether only closed milestones are listed.
 const STATES: [(&str, &str, Option<bool>); 3] =
@@ -71,8 +73,8 @@ struct MilestoneFormTemplate {
     description: String,
     start_on: String,
     due_on: String,
-    errors: FieldErrors,
-    file_error: Option<String>,
+    preview: Option<Markup>,
+    errors: FormErrors,
 }
 
 /// Lists the milestones.
@@ -131,39 +133,37 @@ fn may_change(viewer: &Viewer, project: &Project) -> bool {
 
 /// Shows the form for a new milestone.
 pub(crate) async fn new(cx: PageCx) -> PageResult {
-    render_new(&cx, None, FieldErrors::default()).await
+    render_new(&cx, None).await
 }
 
 /// Creates a milestone.
 pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
-    if form.file_error.is_some() {
-        return render_new(&cx, Some(form), FieldErrors::default()).await;
+    if form.is_shown_again() {
+        return render_new(&cx, Some(form)).await;
     }
     let (project, input) = (cx.project(), input(&form));
     match cx.write(move |tx| milestone_pages::create(tx, &project, &input)).await {
         Ok(milestone) => Ok(to_milestone(&cx, milestone.iid)),
-        Err(Error::Invalid(violations)) => render_new(&cx, Some(form), violations.into()).await,
-        Err(error) => Err(error.into()),
+        Err(error) => render_new(&cx, Some(form.with_errors(FormErrors::of(error, &FIELDS)?))).await,
     }
 }
 
 /// Shows the form of a milestone.
 pub(crate) async fn edit(cx: PageCx) -> PageResult {
-    render_edit(&cx, None, FieldErrors::default()).await
+    render_edit(&cx, None).await
 }
 
 /// Changes a milestone.
 pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
-    if form.file_error.is_some() {
-        return render_edit(&cx, Some(form), FieldErrors::default()).await;
+    if form.is_shown_again() {
+        return render_edit(&cx, Some(form)).await;
     }
     let (project, iid, input) = (cx.project(), number(&cx)?, input(&form));
     match cx.write(move |tx| milestone_pages::update(tx, &project, iid, &input)).await {
         Ok(milestone) => Ok(to_milestone(&cx, milestone.iid)),
-        Err(Error::Invalid(violations)) => render_edit(&cx, Some(form), violations.into()).await,
-        Err(error) => Err(error.into()),
+        Err(error) => render_edit(&cx, Some(form.with_errors(FormErrors::of(error, &FIELDS)?))).await,
     }
 }
 
@@ -197,32 +197,34 @@ fn input(form: &FileForm) -> Unvalidated<MilestoneInput> {
     })
 }
 
-async fn render_new(cx: &PageCx, typed: Option<FileForm>, errors: FieldErrors) -> PageResult {
+async fn render_new(cx: &PageCx, typed: Option<FileForm>) -> PageResult {
     let project = cx.project();
     let (viewer, project) = cx.read(move |tx| milestone_pages::open_for_creation(tx, &project)).await?;
     let title = format!("New milestone · {}", project.full_path());
-    render(cx, &project, viewer, title, None, typed, errors)
+    render(cx, &project, viewer, title, None, typed).await
 }
 
-async fn render_edit(cx: &PageCx, typed: Option<FileForm>, errors: FieldErrors) -> PageResult {
+async fn render_edit(cx: &PageCx, typed: Option<FileForm>) -> PageResult {
     let (project, iid) = (cx.project(), number(cx)?);
     let (viewer, found) = cx.read(move |tx| milestone_pages::open_for_editing(tx, &project, iid)).await?;
     let InProject { project, value: milestone } = found;
     let title = format!("Edit milestone {} · {}", milestone.title, project.full_path());
-    render(cx, &project, viewer, title, Some(milestone), typed, errors)
+    render(cx, &project, viewer, title, Some(milestone), typed).await
 }
 
-fn render(
+async fn render(
     cx: &PageCx,
     project: &Project,
     viewer: Viewer,
     page_title: String,
     milestone: Option<Milestone>,
     typed: Option<FileForm>,
-    errors: FieldErrors,
 ) -> PageResult {
-    let status = if typed.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let stored = milestone.as_ref();
+    let preview = match &typed {
+        Some(typed) => typed.preview_of(cx, "description").await?,
+        None => None,
+    };
     let text = |name: &str, stored: Option<String>| match &typed {
         Some(typed) => typed.fields.get(name).to_owned(),
         None => stored.unwrap_or_default(),
@@ -240,8 +242,8 @@ fn render(
         description,
         start_on: text("start_date", stored.and_then(|milestone| milestone.start_on).map(|day| day.to_string())),
         due_on: text("due_date", stored.and_then(|milestone| milestone.due_on).map(|day| day.to_string())),
-        errors,
-        file_error: typed.as_ref().and_then(|typed| typed.file_error.clone()),
+        preview,
+        errors: typed.map(|typed| typed.errors).unwrap_or_default(),
     };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.errors.status(), &template)
 }

@@ -1,8 +1,8 @@
 //! The form for changing and deleting a comment.
 
 use askama::Template;
-use axum::{body::Body, http::StatusCode};
-use forge::{Error, Unvalidated, browse::InProject, issue_pages};
+use axum::body::Body;
+use forge::{Unvalidated, browse::InProject, issue_pages};
 use model::{IssueIid, NoteId};
 
 use super::Section;
@@ -10,10 +10,11 @@ use crate::{
     context::PageCx,
     error::{PageError, PageResult},
     file_forms::FileForm,
-    forms::FieldErrors,
+    form_errors::FormErrors,
     layout::{Layout, ProjectHead, Tab},
     links::ProjectLinks,
-    response, text,
+    response,
+    text::{self, Markup},
 };
 
 #[derive(Template)]
@@ -26,21 +27,21 @@ struct EditNoteTemplate {
     issue_title: String,
     note: NoteId,
     body: String,
-    errors: FieldErrors,
-    file_error: Option<String>,
+    preview: Option<Markup>,
+    errors: FormErrors,
 }
 
 /// Shows the form.
 pub(crate) async fn edit(cx: PageCx) -> PageResult {
-    render(&cx, None, FieldErrors::default()).await
+    render(&cx, None).await
 }
 
 /// Changes the text of a comment.
 pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let form = cx.form_with_files(body).await?;
     let (project, iid, note) = (cx.project(), super::issue_number(&cx)?, note_id(&cx)?);
-    if form.file_error.is_some() {
-        return render(&cx, Some(form), FieldErrors::default()).await;
+    if form.is_shown_again() {
+        return render(&cx, Some(form)).await;
     }
     let text = Unvalidated::valid(form.text_with_links("note"));
     match cx.write(move |tx| issue_pages::update_note(tx, &project, iid, note, &text)).await {
@@ -48,8 +49,7 @@ pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
             let issue = ProjectLinks::new(&cx.params.subject).issue(iid);
             Ok(response::redirect(&format!("{issue}#note_{note}")))
         }
-        Err(Error::Invalid(violations)) => render(&cx, Some(form), violations.into()).await,
-        Err(error) => Err(error.into()),
+        Err(error) => render(&cx, Some(form.with_errors(FormErrors::of(error, &["note"])?))).await,
     }
 }
 
@@ -65,11 +65,14 @@ fn note_id(cx: &PageCx) -> Result<NoteId, PageError> {
     cx.number("note").map(NoteId::new)
 }
 
-async fn render(cx: &PageCx, typed: Option<FileForm>, errors: FieldErrors) -> PageResult {
+async fn render(cx: &PageCx, typed: Option<FileForm>) -> PageResult {
     let (project, iid, note) = (cx.project(), super::issue_number(cx)?, note_id(cx)?);
     let (viewer, found) = cx.read(move |tx| issue_pages::open_note(tx, &project, iid, note)).await?;
     let InProject { project, value: (issue, found) } = found;
-    let status = if typed.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    let preview = match &typed {
+        Some(typed) => typed.preview_of(cx, "note").await?,
+        None => None,
+    };
     let template = EditNoteTemplate {
         head: ProjectHead::new(&project, Tab::Issues, &viewer),
         layout: Layout::new(cx, viewer, format!("Edit comment · #{iid} · {}", project.full_path())),
@@ -78,8 +81,8 @@ async fn render(cx: &PageCx, typed: Option<FileForm>, errors: FieldErrors) -> Pa
         issue_title: issue.title,
         note,
         body: typed.as_ref().map_or(found.body, |typed| typed.text_with_links("note")),
-        errors,
-        file_error: typed.and_then(|typed| typed.file_error),
+        preview,
+        errors: typed.map(|typed| typed.errors).unwrap_or_default(),
     };
-    response::page_with_status(status, &template)
+    response::page_with_status(template.errors.status(), &template)
 }

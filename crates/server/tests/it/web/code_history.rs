@@ -213,3 +213,40 @@ async fn drawings_are_images_and_tables_are_tables() {
     assert!(table.text.contains("<td><bdi>&lt;b&gt;</bdi></td><td><bdi>1,5</bdi></td>"), "{table}");
     assert!(visitor.get("/ann/rocket/-/blob/master/data.csv?plain=1").await.text.contains("id=\"L2\""));
 }
+
+#[tokio::test]
+async fn authors_with_an_account_are_links() {
+    let local = LocalRepository::new();
+    local.commit_file("start.txt", "0\n");
+    local.git(&["branch", "root"]);
+    let first = local.commit_file("a.txt", "1\n");
+    local.git(&["branch", "old"]);
+    local.write("b.txt", "2\n");
+    local.git(&["add", "."]);
+    local.git(&["commit", "--quiet", "--message", "By somebody else", "--author", "Eve <eve@example.net>"]);
+    let (forge, visitor) = forge_with_repository(&local).await;
+    let link = "<a href=\"/ann\"><bdi>Ann Author</bdi></a>";
+    let bob = forge.user("bob").await;
+    let browser = forge.signed_in_browser("bob").await;
+    // An address that a user only added proves nothing.
+    assert_eq!(bob.post("/user/emails", json!({ "email": "eve@example.net" })).await.code(), 201);
+    let pages = [
+        "/ann/rocket/-/commits/master".to_owned(),
+        format!("/ann/rocket/-/commit/{first}"),
+        "/ann/rocket/-/tree/old".to_owned(),
+        "/ann/rocket/-/compare/root...master".to_owned(),
+        "/search?scope=commits&project=ann/rocket&search=a.txt".to_owned(),
+    ];
+    for page in &pages {
+        let shown = browser.get(page).await;
+        assert_eq!(shown.code(), 200, "{page}: {shown}");
+        assert!(shown.text.contains(link), "{page}: {shown}");
+        assert!(!shown.text.contains("<a href=\"/bob\"><bdi>Eve"), "{page}: {shown}");
+        // Visitors who are not signed in cannot list users.
+        let public = visitor.get(page).await;
+        assert!(public.text.contains("<bdi>Ann Author</bdi>") && !public.text.contains(link), "{page}: {public}");
+    }
+    let admin = forge.admin().await;
+    assert_eq!(admin.put("/users/1/block", json!({})).await.code(), 200);
+    assert!(!browser.get(&pages[0]).await.text.contains(link));
+}

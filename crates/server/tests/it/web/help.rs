@@ -57,5 +57,10 @@ async fn the_markdown_guide_shows_examples_and_their_results() {
     {
         assert!(guide.text.contains(part), "{part}: {guide}");
     }
+    for part in
+        ["<code>#1</code>", "<code>@user</code>", "<code>~label</code>", "<code>%milestone</code>", "Attachments"]
+    {
+        assert!(guide.text.contains(part), "{part}: {guide}");
+    }
     assert!(visitor.get("/help/keyboard").await.text.contains("Skip to content"));
 }

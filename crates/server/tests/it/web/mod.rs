@@ -18,6 +18,7 @@ mod lint;
 mod members;
 mod page_sizes;
 mod pipelines;
+mod previews;
 mod project_lists;
 mod project_settings;
 mod references;

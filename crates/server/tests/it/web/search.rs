@@ -92,5 +92,42 @@ async fn the_code_and_the_commits_of_a_project_are_searched() {
         }
     }
     let guest = forge.signed_in_browser("gil").await;
-    assert_eq!(guest.get("/search?search=ignite&project=ann/rocket").await.code(), 403, "guests do not see the code");
+    let code = guest.get("/search?search=ignite&project=ann/rocket&scope=blobs").await;
+    assert_eq!(code.code(), 403, "guests do not see the code");
+    let issues = guest.get("/search?search=ignite&project=ann/rocket").await;
+    assert_eq!(issues.code(), 200);
+    assert!(issues.text.contains("Nothing matches") && !issues.text.contains("engine.rs"), "{issues}");
+}
+
+#[tokio::test]
+async fn the_search_box_of_a_project_searches_the_project() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    ann.make("/projects", json!({ "name": "rocket", "visibility_level": 20 })).await;
+    ann.make("/projects", json!({ "name": "empty", "visibility_level": 20 })).await;
+    ann.make("/projects/2/issues", json!({ "title": "A leak" })).await;
+    let local = LocalRepository::new();
+    local.commit_file("src/main.rs", "fn launch() {}\n");
+    forge.push_all(&ann, ProjectId::new(1), &local).await;
+    let visitor = forge.browser();
+    for page in ["/ann/rocket", "/ann/rocket/-/issues", "/ann/rocket/-/blob/master/src/main.rs"] {
+        let page = visitor.get(page).await;
+        assert!(page.text.contains("<input type=\"hidden\" name=\"project\" value=\"ann/rocket\">"), "{page}");
+        assert!(page.text.contains("aria-label=\"Search this project\""), "{page}");
+    }
+    for page in ["/explore", "/ann", "/ann/missing", "/ann/rocket/-/issues/99"] {
+        let page = visitor.get(page).await;
+        assert!(page.text.contains("aria-label=\"Search\""), "{page}");
+        assert!(!page.text.contains("name=\"project\""), "{page}");
+    }
+    let found = visitor.get("/search?project=ann/rocket&search=launch").await;
+    assert!(found.text.contains("fn launch() {}"), "{found}");
+    assert!(
+        found.text.contains("<a href=\"/search?scope=projects&#38;search=launch\">Search everywhere</a>"),
+        "{found}"
+    );
+    // A project without code is searched for issues.
+    let found = visitor.get("/search?project=ann/empty&search=leak").await;
+    assert!(found.text.contains("A leak") && !found.text.contains("scope=blobs"), "{found}");
+    assert!(found.text.contains("/search?scope=issues&#38;search=leak\">Search everywhere"), "{found}");
 }

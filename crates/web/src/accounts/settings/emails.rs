@@ -12,7 +12,8 @@ use super::{SettingsHead, current_password, done, frame, password_errors};
 use crate::{
     context::PageCx,
     error::PageResult,
-    fields::{Field, FieldErrors, Form},
+    fields::{Field, Form},
+    form_errors::FormErrors,
     forms::Fields,
     layout::Layout,
     paging::Pager,
@@ -36,7 +37,7 @@ struct EmailsTemplate {
 }
 
 /// A form as it was typed, with the messages about it.
-type Refused = (Fields, FieldErrors);
+type Refused = (Fields, FormErrors);
 
 /// Shows the addresses.
 pub(crate) async fn show(cx: PageCx) -> PageResult {
@@ -82,7 +83,7 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let email = Unvalidated::valid(fields.get("email").to_owned());
     match cx.write(move |tx| emails::create_own(tx, &email)).await {
         Ok(_) => Ok(done(PATH, "email-added")),
-        Err(error) => render(&cx, Some((fields, FieldErrors::of_error(error)?)), None).await,
+        Err(error) => render(&cx, Some((fields, FormErrors::by_field(error)?)), None).await,
     }
 }
 

@@ -17,7 +17,7 @@ use super::sign_in;
 use crate::{
     context::{PageCx, Viewer},
     error::{PageError, PageResult},
-    fields::FieldErrors,
+    form_errors::FormErrors,
     forms::Fields,
     layout::Layout,
     links, response,
@@ -107,9 +107,9 @@ fn current_password(cx: &PageCx, fields: &Fields) -> Result<Option<String>, Page
 }
 
 /// Returns the messages for a form with the current password, and logs a wrong one as a failed sign-in.
-async fn password_errors(cx: &PageCx, error: Error) -> Result<FieldErrors, PageError> {
-    let errors = FieldErrors::of_error(error)?;
-    if errors.of("current_password") == Some("is invalid")
+async fn password_errors(cx: &PageCx, error: Error) -> Result<FormErrors, PageError> {
+    let errors = FormErrors::by_field(error)?;
+    if errors.is("current_password", "is invalid")
         && let Some(user) = cx.viewer().await?.user()
     {
         forge::sessions::log_failure(cx.forge(), "web", cx.origin.address, &user.username).await;

@@ -1,7 +1,7 @@
 //! The change of the password.
 
 use askama::Template;
-use axum::{body::Body, http::StatusCode};
+use axum::body::Body;
 use forge::{
     Unvalidated,
     users::{self, OwnUserUpdate},
@@ -12,7 +12,8 @@ use super::{SettingsHead, current_password, done, frame, password_errors};
 use crate::{
     context::PageCx,
     error::PageResult,
-    fields::{Field, FieldErrors, Form},
+    fields::{Field, Form},
+    form_errors::FormErrors,
     layout::Layout,
     response,
 };
@@ -30,10 +31,10 @@ struct PasswordTemplate {
 
 /// Shows the form.
 pub(crate) async fn show(cx: PageCx) -> PageResult {
-    render(&cx, &FieldErrors::default()).await
+    render(&cx, &FormErrors::default()).await
 }
 
-async fn render(cx: &PageCx, errors: &FieldErrors) -> PageResult {
+async fn render(cx: &PageCx, errors: &FormErrors) -> PageResult {
     let (viewer, user) = cx.read(users::current).await?;
     let (layout, head) = frame(cx, viewer, PATH)?;
     let fields = vec![
@@ -42,8 +43,7 @@ async fn render(cx: &PageCx, errors: &FieldErrors) -> PageResult {
         Field::password("password_confirmation", "New password again", "new-password"),
     ];
     let template = PasswordTemplate { layout, head, username: user.username, form: Form::new(fields, errors) };
-    let status = if errors.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
-    response::page_with_status(status, &template)
+    response::page_with_status(errors.status(), &template)
 }
 
 /// Changes the password and ends all other sessions of the user.
@@ -51,7 +51,7 @@ pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
     let password = fields.get("password").to_owned();
     if password != fields.get("password_confirmation") {
-        return render(&cx, &FieldErrors::one("password_confirmation", "does not match the new password")).await;
+        return render(&cx, &FormErrors::one("password_confirmation", "does not match the new password")).await;
     }
     let current_password = current_password(&cx, &fields)?;
     let update = OwnUserUpdate { changes: UserChanges::default(), password: Some(password), current_password };

@@ -17,7 +17,8 @@ use crate::{
     avatars::{self, AvatarSection},
     context::PageCx,
     error::PageResult,
-    fields::{Field, FieldErrors, Form},
+    fields::{Field, Form},
+    form_errors::FormErrors,
     forms::Fields,
     layout::Layout,
     response,
@@ -36,7 +37,7 @@ struct ProfileTemplate {
 }
 
 /// A form as it was typed, with the messages about it.
-type Refused = (Fields, FieldErrors);
+type Refused = (Fields, FormErrors);
 
 /// Shows the forms.
 pub(crate) async fn show(cx: PageCx) -> PageResult {
@@ -111,7 +112,7 @@ pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     };
     match apply(&cx, changes).await {
         Ok(()) => Ok(done(PATH, "profile")),
-        Err(error) => render(&cx, Some((fields, FieldErrors::of_error(error)?)), None).await,
+        Err(error) => render(&cx, Some((fields, FormErrors::by_field(error)?)), None).await,
     }
 }
 
@@ -127,7 +128,7 @@ pub(crate) async fn rename(cx: PageCx, body: Body) -> PageResult {
     let changes = UserChanges { username: Change::Set(clean(fields.get("username"))), ..UserChanges::default() };
     match apply(&cx, changes).await {
         Ok(()) => Ok(done(PATH, "username")),
-        Err(error) => render(&cx, None, Some((fields, FieldErrors::of_error(error)?))).await,
+        Err(error) => render(&cx, None, Some((fields, FormErrors::by_field(error)?))).await,
     }
 }
 

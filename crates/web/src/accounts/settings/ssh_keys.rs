@@ -12,7 +12,8 @@ use super::{SettingsHead, done, frame};
 use crate::{
     context::PageCx,
     error::PageResult,
-    fields::{Field, FieldErrors, Form},
+    fields::{Field, Form},
+    form_errors::FormErrors,
     forms::Fields,
     layout::Layout,
     paging::{self, Pager},
@@ -35,10 +36,10 @@ struct KeysTemplate {
 
 /// Shows the keys.
 pub(crate) async fn show(cx: PageCx) -> PageResult {
-    render(&cx, &Fields::default(), &FieldErrors::default()).await
+    render(&cx, &Fields::default(), &FormErrors::default()).await
 }
 
-async fn render(cx: &PageCx, typed: &Fields, errors: &FieldErrors) -> PageResult {
+async fn render(cx: &PageCx, typed: &Fields, errors: &FormErrors) -> PageResult {
     let page = match cx.method {
         axum::http::Method::POST => Unvalidated::valid(Page { number: 1, size: KEYS_PER_PAGE }),
         _ => paging::requested(&cx.query(), KEYS_PER_PAGE),
@@ -60,8 +61,7 @@ async fn render(cx: &PageCx, typed: &Fields, errors: &FieldErrors) -> PageResult
         keys: found.items,
         form: Form::new(vec![key, title], errors),
     };
-    let status = if errors.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
-    response::page_with_status(status, &template)
+    response::page_with_status(errors.status(), &template)
 }
 
 /// Adds a key.
@@ -74,7 +74,7 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     match cx.write(move |tx| keys::create_own(tx, &key)).await {
         Ok(_) => Ok(done(PATH, "key-added")),
         // Whatever is wrong with the fingerprint is wrong with the key.
-        Err(error) => render(&cx, &fields, &FieldErrors::of_error(error)?.merged("fingerprint", "key")).await,
+        Err(error) => render(&cx, &fields, &FormErrors::by_field(error)?.merged("fingerprint", "key")).await,
     }
 }
 

@@ -19,7 +19,8 @@ use super::{SettingsHead, current_password, done, frame, no_store, password_erro
 use crate::{
     context::PageCx,
     error::PageResult,
-    fields::{Field, FieldErrors, Form},
+    fields::{Field, Form},
+    form_errors::FormErrors,
     forms::Fields,
     layout::Layout,
     paging::{self, Pager},
@@ -44,10 +45,10 @@ struct TokensTemplate {
 
 /// Shows the tokens.
 pub(crate) async fn show(cx: PageCx) -> PageResult {
-    render(&cx, &Fields::default(), &FieldErrors::default(), None).await
+    render(&cx, &Fields::default(), &FormErrors::default(), None).await
 }
 
-async fn render(cx: &PageCx, typed: &Fields, errors: &FieldErrors, created: Option<(String, Secret)>) -> PageResult {
+async fn render(cx: &PageCx, typed: &Fields, errors: &FormErrors, created: Option<(String, Secret)>) -> PageResult {
     let page = match cx.method {
         Method::POST => Unvalidated::valid(Page { number: 1, size: TOKENS_PER_PAGE }),
         _ => paging::requested(&cx.query(), TOKENS_PER_PAGE),
@@ -93,7 +94,7 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
         "" => None,
         text => match text.parse::<Date>() {
             Ok(day) => Some(day),
-            Err(_) => return render(&cx, &fields, &FieldErrors::one("expires_at", "is not a date"), None).await,
+            Err(_) => return render(&cx, &fields, &FormErrors::one("expires_at", "is not a date"), None).await,
         },
     };
     let scopes = Scope::ALL.into_iter().filter(|scope| fields.get(&format!("scope_{}", scope.as_str())) == "1");
@@ -111,7 +112,7 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     match created {
         Ok((token, secret)) => {
             let created = Some((token.name, secret));
-            render(&cx, &Fields::default(), &FieldErrors::default(), created).await.map(no_store)
+            render(&cx, &Fields::default(), &FormErrors::default(), created).await.map(no_store)
         }
         Err(error) => render(&cx, &fields, &password_errors(&cx, error).await?, None).await,
     }

@@ -124,7 +124,7 @@ pub(crate) async fn transfer(cx: PageCx, body: Body) -> PageResult {
             Ok(response::redirect(&ProjectLinks::new(&moved).to("settings/general")))
         }
         Err(Error::NotFound(Some(what))) if what == "Group" => {
-            render(&cx, Some(fields), FormErrors::one("new_namespace", "There is no such group")).await
+            render(&cx, Some(fields), FormErrors::sentence("new_namespace", "There is no such group")).await
         }
         Err(error) => {
             let errors = FormErrors::of(error, &["new_namespace"])?;
@@ -138,7 +138,7 @@ pub(crate) async fn delete(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
     let project = cx.project();
     if !fields.text("confirmation").eq_ignore_ascii_case(&cx.params.subject) {
-        let errors = FormErrors::one("confirmation", "This is not the path of the project");
+        let errors = FormErrors::sentence("confirmation", "This is not the path of the project");
         return render(&cx, Some(fields), errors).await;
     }
     cx.write(move |tx| projects::delete(tx, &project)).await?;
