@@ -84,12 +84,12 @@ pub fn required_role(ability: Ability) -> InstanceRole {
 /// Returns the token scope that an ability requires; the scope `api` includes all others.
 pub fn required_scope(ability: Ability) -> Scope {
     match ability {
-        Ability::ReadOwnAccount | Ability::ReadUsers => Scope::ReadUser,
+        // A token must not prevent what is possible without one, so every scope includes `ViewPages`.
+        Ability::ReadOwnAccount | Ability::ReadUsers | Ability::ViewPages => Scope::ReadUser,
         Ability::ChangeOwnAccount
         | Ability::AdministerUsers
         | Ability::ReadVersion
         | Ability::ManageServer
-        | Ability::ViewPages
         | Ability::Browse
         | Ability::Create
         | Ability::AdministerProjects
@@ -728,7 +728,7 @@ mod tests {
                 "AdministerUsers     Administrator  api",
                 "ReadVersion         User           api",
                 "ManageServer        Administrator  api",
-                "ViewPages           Anonymous      api",
+                "ViewPages           Anonymous      read_user",
                 "Browse              User           api",
                 "Create              User           api",
                 "AdministerProjects  Administrator  api",

@@ -492,7 +492,7 @@ mod tests {
             );
         };
         let rel = "rel=\"nofollow noopener noreferrer\"";
-        check("# A\n###### B", &Source::Server, "<h1 id=\"user-content-a\">A</h1>\n<h6 id=\"user-content-b\">B</h6>\n");
+        check("# A\n###### B", &Source::Server, "<h1 id=\"user-content-a\">A</h1>\n<h6 id=\"user-content-b\">B</h6>");
         check("[x](/ann)", &Source::Server, &format!("<p><a href=\"https://git.example/sub/ann\" {rel}>x</a></p>\n"));
         check("[x](#a)", &Source::Server, &format!("<p><a href=\"#user-content-a\" {rel}>x</a></p>\n"));
         check("[x](//evil.example)", &Source::Server, &format!("<p><a href=\"//evil.example\" {rel}>x</a></p>\n"));

@@ -186,7 +186,7 @@ mod tests {
         check("me.png", "me.png");
         check("me.svg", "me.png");
         check("../../etc/passwd", "passwd.png");
-        check("..", "_...png");
+        check("..", "_..png");
         check("", "unnamed.png");
         check("Bärbel <1>.JPG", "B_rbel__1_.png");
         check(&"x".repeat(300), &format!("{}.png", "x".repeat(100)));

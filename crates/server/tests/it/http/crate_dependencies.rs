@@ -29,7 +29,7 @@ const FORBIDDEN_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("ci", &["axum", "diesel", "hyper", "tokio"]),
     ("git", &["axum", "diesel", "hyper", "serde_json", "tokio"]),
     ("forge", &["axum", "hyper", "tower-http"]),
-    ("markup", &["axum", "hyper", "serde_json"]),
+    ("markup", &["axum", "hyper", "schemars"]),
     ("runner", &["axum", "diesel"]),
     ("web", &["schemars"]),
 ];

@@ -3,9 +3,9 @@
 use std::fs;
 
 use forge::tasks;
-use model::avatars::MAX_SIZE;
+use model::{Scope, avatars::MAX_SIZE};
 use serde_json::json;
-use testkit::{Browser, TestClient, TestForge, TestResponse};
+use testkit::{TestClient, TestForge, TestResponse, browser::Browser};
 
 const PROFILE: &str = "/-/user_settings/profile";
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR pixels";
@@ -45,14 +45,14 @@ async fn a_user_uploads_replaces_and_removes_an_avatar() {
     let (forge, _) = start().await;
     let ann = forge.signed_in_browser("ann").await;
     let generated = ann.get("/ann").await;
-    assert!(generated.text.contains("<img src=\"/-/identicon/"), "{generated}");
+    assert!(generated.text.contains("<img class=\"avatar\" src=\"/-/identicon/"), "{generated}");
     assert!(!ann.get(PROFILE).await.text.contains("Remove avatar"));
     let uploaded = upload_own(&ann, "My face.png", PNG).await;
     assert_eq!((uploaded.code(), uploaded.header("location")), (303, "/-/user_settings/profile?done=avatar"));
     let first = "/uploads/-/system/user/avatar/1/My_face.png";
     for page in ["/ann", PROFILE] {
         let page = ann.get(page).await;
-        assert!(page.text.contains(&format!("<img src=\"{first}\" alt=\"\" width=\"80\"")), "{page}");
+        assert!(page.text.contains(&format!("<img class=\"avatar\" src=\"{first}\" alt=\"\" width=\"80\"")), "{page}");
     }
     // The avatars of users are public, as the generated ones are.
     let file = forge.browser().get(first).await;
@@ -68,7 +68,12 @@ async fn a_user_uploads_replaces_and_removes_an_avatar() {
     {
         assert_eq!(upload_own(&ann, name, content).await.code(), 303);
         let page = ann.get("/ann").await;
-        let url = page.text.split("<img src=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("an image");
+        let url = page
+            .text
+            .split("<img class=\"avatar\" src=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next())
+            .expect("an image");
         let file = forge.browser().get(url).await;
         is_image(&file, content_type, content);
         assert_ne!(file.header("etag"), etag);
@@ -79,7 +84,7 @@ async fn a_user_uploads_replaces_and_removes_an_avatar() {
     assert!(profile.text.contains("Remove avatar"), "{profile}");
     let removed = ann.submit(PROFILE, &format!("{PROFILE}/avatar"), &[("remove", "1")]).await;
     assert_eq!(removed.code(), 303, "{removed}");
-    assert!(ann.get("/ann").await.text.contains("<img src=\"/-/identicon/"));
+    assert!(ann.get("/ann").await.text.contains("<img class=\"avatar\" src=\"/-/identicon/"));
     assert_eq!(forge.avatar_files(), [] as [&str; 0]);
     assert_eq!(fs::read_dir(forge.files_folder().join("avatars")).expect("a folder").count(), 0);
 }
@@ -125,7 +130,7 @@ async fn the_name_of_a_file_never_becomes_a_path() {
     for (name, expected) in [
         ("../../../etc/passwd", "passwd.png"),
         ("..\\..\\x.png", "x.png"),
-        ("..", "_...png"),
+        ("..", "_..png"),
         ("x.svg", "x.png"),
         ("a%2f..%2fb.html", "a_2f.._2fb.png"),
         ("Käfer.PNG", "K_fer.png"),
@@ -133,7 +138,7 @@ async fn the_name_of_a_file_never_becomes_a_path() {
         assert_eq!(upload_own(&ann, name, PNG).await.code(), 303);
         let url = format!("/uploads/-/system/user/avatar/1/{expected}");
         let page = ann.get("/ann").await;
-        assert!(page.text.contains(&format!("<img src=\"{url}\"")), "{name}: {page}");
+        assert!(page.text.contains(&format!("<img class=\"avatar\" src=\"{url}\"")), "{name}: {page}");
         is_image(&ann.get(&url).await, "image/png", PNG);
         let files = forge.avatar_files();
         let [file] = files.as_slice() else { panic!("{files:?}") };
@@ -175,7 +180,7 @@ async fn avatars_of_private_projects_and_groups_are_served_to_those_who_can_see_
         let file = ann.get(url).await;
         is_image(&file, content_type, content);
         assert_eq!(file.header("cache-control"), "private, no-cache");
-        assert!(ann.get(page).await.text.contains(&format!("<img src=\"{url}\"")));
+        assert!(ann.get(page).await.text.contains(&format!("<img class=\"avatar\" src=\"{url}\"")));
         // What a visitor cannot see looks like what does not exist.
         for visitor in [&bob, &forge.browser()] {
             let (hidden, missing) = (visitor.get(url).await, visitor.get(&format!("{url}x")).await);
@@ -200,6 +205,8 @@ async fn answers_of_the_api_have_the_urls_of_uploaded_avatars() {
     let (forge, ann) = start().await;
     let browser = forge.signed_in_browser("ann").await;
     upload_own(&browser, "ann.png", PNG).await;
+    let reader = forge.client_with_token(&ann, &[Scope::ReadUser], None).await;
+    is_image(&reader.page("/uploads/-/system/user/avatar/1/ann.png").await, "image/png", PNG);
     let settings = "/ann/rocket/-/settings/general";
     upload(&browser, settings, &format!("{settings}/avatar"), "logo.png", PNG).await;
     upload(&browser, "/groups/acme/-/edit", "/groups/acme/-/avatar", "logo.gif", GIF).await;
