@@ -7,7 +7,8 @@ use model::avatars::NewAvatar;
 use crate::{
     context::PageCx,
     error::PageError,
-    fields::{Field, FieldErrors, Form},
+    fields::{Field, Form},
+    form_errors::FormErrors,
 };
 
 /// The part of a page for an avatar, which `avatar.html` shows.
@@ -21,7 +22,7 @@ pub(crate) struct AvatarSection {
 }
 
 impl AvatarSection {
-    pub(crate) fn new(action: String, image: Option<String>, is_uploaded: bool, errors: &FieldErrors) -> Self {
+    pub(crate) fn new(action: String, image: Option<String>, is_uploaded: bool, errors: &FormErrors) -> Self {
         let hint = "A PNG, JPEG, GIF or WebP image of at most 200 KB. A square is best.";
         let field = Field::input("avatar", "Avatar", "file").hint(hint).required();
         Self { image, is_uploaded, action, form: Form::new(vec![field], errors) }
@@ -29,7 +30,7 @@ impl AvatarSection {
 }
 
 /// Uploads or removes an avatar, as the submitted form says; returns the messages for the form if the file is not accepted.
-pub(crate) async fn change(cx: &PageCx, body: Body, target: AvatarTarget) -> Result<FieldErrors, PageError> {
+pub(crate) async fn change(cx: &PageCx, body: Body, target: AvatarTarget) -> Result<FormErrors, PageError> {
     let (fields, file) = cx.form_with_file(body).await?;
     let changed = match file {
         _ if fields.is_checked("remove") => avatars::remove(cx.forge(), cx.caller(), target).await,
@@ -37,10 +38,10 @@ pub(crate) async fn change(cx: &PageCx, body: Body, target: AvatarTarget) -> Res
             let file = NewAvatar { file_name: file.name, bytes: file.bytes };
             avatars::set(cx.forge(), cx.caller(), target, file).await
         }
-        None => return Ok(FieldErrors::one("avatar", "is missing: choose a file")),
+        None => return Ok(FormErrors::one("avatar", "is missing: choose a file")),
     };
     match changed {
-        Ok(()) => Ok(FieldErrors::default()),
-        Err(error) => FieldErrors::of_error(error),
+        Ok(()) => Ok(FormErrors::default()),
+        Err(error) => FormErrors::by_field(error),
     }
 }

@@ -35,7 +35,7 @@ use crate::{
     text::Markup,
 };
 
-/// The name of the file input of all forms.
+/// The name of the file input of forms for uploads.
 const FILE_FIELD: &str = "file";
 /// The maximum number of files in a form.
 const MAX_FILES: usize = 10;
@@ -159,7 +159,7 @@ impl PageCx {
                     form.fields.push(name, String::from_utf8_lossy(&value).into_owned());
                 }
                 // No file was chosen.
-                Some(file_name) if file_name.is_empty() || name != FILE_FIELD => {}
+                Some(file_name) if file_name.is_empty() => {}
                 Some(file_name) => {
                     if !is_checked {
                         self.check_form(&form.fields)?;
@@ -175,7 +175,7 @@ impl PageCx {
                         Destination::Memory => {
                             // The token is valid, but its session may have ended.
                             if form.file.is_none() && self.viewer().await?.user().is_none() {
-                                return Err(PageError::ForgedRequest);
+                                return Err(Error::Unauthenticated.into());
                             }
                             form.file = Some(SmallFile::read(file_name, field, &allowance).await?);
                         }

@@ -18,7 +18,6 @@ use crate::{
     avatars::{self, AvatarSection},
     context::PageCx,
     error::PageResult,
-    fields::FieldErrors,
     form_errors::FormErrors,
     forms::Fields,
     layout::Layout,
@@ -83,14 +82,14 @@ pub(crate) async fn set_avatar(cx: PageCx, body: Body) -> PageResult {
 }
 
 async fn render(cx: &PageCx, typed: Option<Fields>, errors: FormErrors) -> PageResult {
-    render_with_avatar(cx, typed, errors, &FieldErrors::default()).await
+    render_with_avatar(cx, typed, errors, &FormErrors::default()).await
 }
 
 async fn render_with_avatar(
     cx: &PageCx,
     typed: Option<Fields>,
     errors: FormErrors,
-    avatar_errors: &FieldErrors,
+    avatar_errors: &FormErrors,
 ) -> PageResult {
     let group = cx.group();
     let (viewer, InGroup { group, role, .. }) = cx.read(move |tx| group_pages::settings(tx, &group)).await?;

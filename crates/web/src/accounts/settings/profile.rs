@@ -45,14 +45,14 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
 }
 
 async fn render(cx: &PageCx, profile: Option<Refused>, username: Option<Refused>) -> PageResult {
-    render_with_avatar(cx, profile, username, &FieldErrors::default()).await
+    render_with_avatar(cx, profile, username, &FormErrors::default()).await
 }
 
 async fn render_with_avatar(
     cx: &PageCx,
     profile: Option<Refused>,
     username: Option<Refused>,
-    avatar_errors: &FieldErrors,
+    avatar_errors: &FormErrors,
 ) -> PageResult {
     let (viewer, user) = cx.read(users::current).await?;
     let is_refused = profile.is_some() || username.is_some() || !avatar_errors.is_empty();

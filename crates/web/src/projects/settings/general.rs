@@ -19,7 +19,6 @@ use crate::{
     avatars::{self, AvatarSection},
     context::PageCx,
     error::PageResult,
-    fields::FieldErrors,
     form_errors::FormErrors,
     forms::Fields,
     layout::{Layout, ProjectHead, Tab},
@@ -160,14 +159,14 @@ pub(crate) async fn set_avatar(cx: PageCx, body: Body) -> PageResult {
 }
 
 async fn render(cx: &PageCx, typed: Option<Fields>, errors: FormErrors) -> PageResult {
-    render_with_avatar(cx, typed, errors, &FieldErrors::default()).await
+    render_with_avatar(cx, typed, errors, &FormErrors::default()).await
 }
 
 async fn render_with_avatar(
     cx: &PageCx,
     typed: Option<Fields>,
     errors: FormErrors,
-    avatar_errors: &FieldErrors,
+    avatar_errors: &FormErrors,
 ) -> PageResult {
     let project = cx.project();
     let (viewer, settings) = cx.read(move |tx| project_pages::general_settings(tx, &project, MAX_BRANCHES)).await?;
