@@ -66,7 +66,7 @@ fn find_last_commits(
     let (_, repository) = cx.open_code(&ProjectRef::Id(project))?;
     let Some(repository) = repository else { return Ok(FolderHistory::default()) };
     let found = repository.last_commits(commit, &path, &names)?;
-    let unfinished = found.is_unfinished.then(|| UnfinishedFolder { project, commit, path, names });
+    let unfinished = found.is_unfinished.then_some(UnfinishedFolder { project, commit, path, names });
     Ok(FolderHistory { by_name: found.by_name, unfinished })
 }
 

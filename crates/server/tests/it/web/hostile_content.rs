@@ -1,7 +1,5 @@
 //! Texts that try to break pages: scripts, long lines, invalid characters.
 
-use std::time::{Duration, Instant};
-
 use testkit::LocalRepository;
 
 use super::code_pages::forge_with_repository;
@@ -74,7 +72,6 @@ async fn a_line_of_five_megabytes_is_not_shown() {
     local.write("half.js", "let x = '".to_owned() + &"y".repeat(300 << 10) + "';\nlet z = 1;\n");
     local.commit_file("README.md", "long ".repeat(200 << 10));
     let (_forge, visitor) = forge_with_repository(&local).await;
-    let start = Instant::now();
     let page = visitor.get("/ann/rocket/-/blob/master/long.js").await;
     assert!(page.text.contains("too large to be shown") && page.text.contains("5.0 MB"), "{}", page.code());
     assert!(page.text.len() < 10_000);
@@ -85,7 +82,6 @@ async fn a_line_of_five_megabytes_is_not_shown() {
     assert!(page.code() == 200 && page.text.len() < 400 << 10);
     assert_eq!(visitor.get("/ann/rocket").await.code(), 200);
     assert_eq!(visitor.get("/ann/rocket/-/commit/master").await.code(), 200);
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 #[tokio::test]

@@ -213,7 +213,7 @@ async fn damaged_archives_and_bombs_do_no_harm() {
     job.upload(b"not an archive", "").await;
     assert_has(&visitor.get(&browse).await, &["The files cannot be listed"]);
     // The directory promises fewer bytes than the file has.
-    let mut archive = zip_archive(&[("bomb", &[b'x'; 100_000])]);
+    let mut archive = zip_archive(&[("bomb", &vec![b'x'; 100_000])]);
     let entry = archive.windows(4).rposition(|bytes| bytes == b"PK\x01\x02").expect("an entry");
     archive[entry + 24..entry + 28].copy_from_slice(&10u32.to_le_bytes());
     job.upload(&archive, "").await;
