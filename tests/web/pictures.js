@@ -22,10 +22,12 @@ function subjects({ head, hook, issue, pipeline, failed }) {
     file: ["dan", "/acme/rocket/-/blob/main/src/engine.rs"],
     history: ["dan", "/acme/rocket/-/commits/main"],
     commit: ["dan", `/acme/rocket/-/commit/${head}`],
+    activity: ["dan", "/acme/rocket/-/activity"],
     branches: ["dan", "/acme/rocket/-/branches"],
     compare: ["dan", "/acme/rocket/-/compare/main...newtons"],
     issues: ["dan", "/acme/rocket/-/issues"],
     issue: ["dan", `/acme/rocket/-/issues/${issue.iid}`],
+    board: ["dan", "/acme/rocket/-/boards"],
     "new-issue": ["dan", "/acme/rocket/-/issues/new"],
     pipelines: ["dan", "/acme/rocket/-/pipelines"],
     pipeline: ["dan", `/acme/rocket/-/pipelines/${pipeline.id}`],
@@ -51,6 +53,8 @@ export async function takePictures(instance, folder) {
       for (const [name, [username, path]] of Object.entries(subjects(instance))) {
         if (!visitors.has(username)) visitors.set(username, await visit(browser, username, options));
         const page = visitors.get(username);
+        // The first visit fills the caches: last commits and highlighted files.
+        await page.goto(path);
         await page.goto(path);
         await page.screenshot({ path: join(folder, `${name}-${view}.png`), fullPage: view === "narrow" });
       }

@@ -158,7 +158,7 @@ fn pushed_commits(push: &PushData, links: &ProjectLinks, is_missing: bool) -> Op
 
 fn describe_event(event: &Event, links: &ProjectLinks, iids: &HashMap<IssueId, IssueIid>) -> (String, Object) {
     let verb = match event.action {
-        EventAction::Created if event.target.is_some() => "opened",
+        EventAction::Created if matches!(event.target, Some(EventTarget::Issue(_))) => "opened",
         EventAction::Created => "created",
         EventAction::Updated => "updated",
         EventAction::Closed => "closed",
