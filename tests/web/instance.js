@@ -76,6 +76,7 @@ export const PNG = Buffer.from(
 
 /** Creates the instance and returns what the tests refer to. */
 export async function createInstance() {
+  const systemHook = await api("POST", "/hooks", { url: "http://127.0.0.1:9/system" });
   const ann = await createUser("ann", "Ann Example");
   const dan = await createUser("dan", "Dan Developer");
   const eve = await createUser("eve", "Eve Visitor");
@@ -141,6 +142,7 @@ export async function createInstance() {
   const hook = await api("POST", `${path}/hooks`, { url: "http://127.0.0.1:9/hook", push_events: true }, ann);
   await api("POST", `${path}/hooks/${hook.id}/test/push_events`, {}, ann);
   const [delivery] = await api("GET", `${path}/hooks/${hook.id}/deliveries`, undefined, ann);
+  const [systemDelivery] = await api("GET", `/hooks/${systemHook.id}/deliveries`);
   await api("POST", `${path}/members`, { user_id: eve.id, access_level: 20, expires_at: "2030-01-01" }, ann);
   await api("POST", `${path}/variables`, { key: "LAUNCH_CODE", value: "0000" }, ann);
   await api("POST", `${path}/triggers`, {}, ann);
@@ -157,5 +159,5 @@ export async function createInstance() {
   const users = { ann, dan, eve };
   const tracker = { issue, note, label, milestone };
   const ci = { pipeline, failed, compiled };
-  return { users, group, rocket, secret, empty, head, hook, delivery, ...tracker, ...ci };
+  return { users, group, rocket, secret, empty, head, hook, delivery, systemHook, systemDelivery, ...tracker, ...ci };
 }

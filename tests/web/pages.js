@@ -51,7 +51,7 @@ function routes() {
 
 /** The pages by their route: a path, several, or `null` if the route does not lead to a page. */
 function addresses(instance) {
-  const { issue, note, label, milestone, head, hook, delivery, pipeline, failed, compiled } = instance;
+  const { issue, note, label, milestone, head, hook, delivery, systemHook, systemDelivery, pipeline, failed, compiled } = instance;
   return {
     "/": null,
     "/assets/{location}": null,
@@ -75,6 +75,8 @@ function addresses(instance) {
     "/admin/groups": "/admin/groups",
     "/admin/background_tasks": "/admin/background_tasks",
     "/admin/hooks": "/admin/hooks",
+    "/admin/hooks/{id}": `/admin/hooks/${systemHook.id}`,
+    "/admin/hooks/{id}/hook_logs/{delivery}": `/admin/hooks/${systemHook.id}/hook_logs/${systemDelivery.id}`,
     "/admin/runners": "/admin/runners",
     "/admin/users/{username}": "/admin/users/ann",
     "/search": [

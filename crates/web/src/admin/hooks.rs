@@ -23,7 +23,7 @@ use crate::{
     response, text,
 };
 
-const PATH: &str = "/admin/hooks";
+pub(super) const PATH: &str = "/admin/hooks";
 const HOOKS_PER_PAGE: i64 = 50;
 
 #[derive(Template)]

@@ -48,7 +48,7 @@ struct GroupsTemplate {
 pub(crate) async fn projects(cx: PageCx) -> PageResult {
     enter(&cx).await?;
     let query = cx.query();
-    let search = query.get("search").trim().replace('\0', "");
+    let search = query.text("search");
     let page = paging::requested(&query, PER_PAGE);
     let filter = Unvalidated::valid(ProjectFilter {
         search: Some(search.clone()).filter(|search| !search.is_empty()),
@@ -66,7 +66,7 @@ pub(crate) async fn projects(cx: PageCx) -> PageResult {
 pub(crate) async fn groups(cx: PageCx) -> PageResult {
     enter(&cx).await?;
     let query = cx.query();
-    let search = query.get("search").trim().replace('\0', "");
+    let search = query.text("search");
     let page = paging::requested(&query, PER_PAGE);
     let filter = Unvalidated::valid(GroupFilter {
         all_available: true,

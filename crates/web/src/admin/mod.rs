@@ -1,5 +1,6 @@
 //! Pages of the operator; only administrators learn that they exist.
 
+mod hook_deliveries;
 mod hooks;
 mod lists;
 mod overview;
@@ -40,6 +41,9 @@ pub(crate) const ROUTES: &[Route] = &[
     post!("/admin/background_tasks/{id}/retry", tasks::retry),
     get!("/admin/hooks", hooks::list),
     post!("/admin/hooks", hooks::create),
+    get!("/admin/hooks/{id}", hook_deliveries::show),
+    get!("/admin/hooks/{id}/hook_logs/{delivery}", hook_deliveries::show_delivery),
+    post!("/admin/hooks/{id}/hook_logs/{delivery}/retry", hook_deliveries::resend),
     post!("/admin/hooks/{id}/test", hooks::test),
     post!("/admin/hooks/{id}/delete", hooks::delete),
     get!("/admin/runners", runners::list),

@@ -116,7 +116,7 @@ pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let Ok(projects_limit) = fields.get("projects_limit").trim().parse() else {
         return refuse(fields, FormErrors::one("projects_limit", "is not a number")).await;
     };
-    let text = |name: &str| Change::Set(fields.get(name).trim().replace('\0', ""));
+    let text = |name: &str| Change::Set(fields.text(name));
     let flag = |name: &str| Change::Set(fields.get(name) == "1");
     let changes = UserChanges {
         name: text("name"),

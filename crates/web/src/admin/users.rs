@@ -56,7 +56,7 @@ struct NewUserTemplate {
 pub(crate) async fn list(cx: PageCx) -> PageResult {
     enter(&cx).await?;
     let query = cx.query();
-    let search = query.get("search").trim().replace('\0', "");
+    let search = query.text("search");
     let chosen = query.get("filter").to_owned();
     let page = paging::requested(&query, USERS_PER_PAGE);
     let filter = Unvalidated::valid(UserFilter {
@@ -102,7 +102,7 @@ async fn render(cx: &PageCx, typed: &Fields, errors: &FormErrors) -> PageResult 
 /// Creates a user.
 pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let fields = form(&cx, body).await?;
-    let text = |name: &str| fields.get(name).trim().replace('\0', "");
+    let text = |name: &str| fields.text(name);
     let user = NewUser {
         admin: fields.get("admin") == "1",
         external: fields.get("external") == "1",

@@ -83,6 +83,6 @@ fn delivery_id(cx: &PageCx) -> Result<DeliveryId, PageError> {
 }
 
 /// Describes the duration of an attempt.
-pub(super) fn duration(micros: Option<i64>) -> String {
+pub(crate) fn duration(micros: Option<i64>) -> String {
     micros.map(|micros| format!("{} ms", (micros + 500) / 1000)).unwrap_or_default()
 }

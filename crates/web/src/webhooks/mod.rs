@@ -1,6 +1,6 @@
 //! Pages of the webhooks of a project and their deliveries.
 
-mod deliveries;
+pub(crate) mod deliveries;
 mod hooks;
 
 use crate::routes::{Route, get, post};

@@ -20,6 +20,9 @@ const VISITORS: [&str; 9] =
 /// The ID of another member of the project and the group.
 const MEMBER: i64 = 3;
 
+/// The ID of the system hook and of its delivery.
+const SYSTEM_HOOK: i64 = 2;
+
 /// A visitor of the pages, in each copy of the forge.
 struct Visitor {
     cookies: Cookies,
@@ -37,8 +40,10 @@ async fn create(visibility: i32) -> (ForgeTemplate, Vec<Visitor>) {
     let group = owner.make("/groups", json!({ "name": "acme", "path": "acme", "visibility_level": visibility })).await;
     owner.make("/projects/1/issues", json!({ "title": "a" })).await;
     owner.make("/projects/1/hooks", json!({ "url": "https://hooks.example.com/x" })).await;
+    assert_eq!(admin.make("/hooks", json!({ "url": "https://hooks.example.com/system" })).await, SYSTEM_HOOK);
     let now = forge.forge.now();
     forge.in_transaction(|db| fixtures::delivery(db, HookId::new(1), "{}", now));
+    forge.in_transaction(|db| fixtures::delivery(db, HookId::new(SYSTEM_HOOK), "{}", now));
     owner.make("/projects/1/issues/1/notes", json!({ "body": "a" })).await;
     owner.post("/projects/1/labels", json!({ "name": "a", "color": "#ff0000" })).await;
     owner.post("/projects/1/boards/1/lists", json!({ "label_id": 1 })).await;
@@ -97,6 +102,10 @@ fn fill(pattern: &str, stylesheet: &str) -> String {
         pattern if pattern.contains("/archive/") => "master/x.zip",
         _ => "master",
     };
+    if pattern.starts_with("/admin/hooks/") {
+        let id = SYSTEM_HOOK.to_string();
+        return pattern.replace("{id}", &id).replace("{delivery}", &id);
+    }
     let key = if pattern.contains("/variables/") { "KEY" } else { "1" };
     pattern
         .replace("{iid}", "1")

@@ -21,7 +21,7 @@ async fn only_administrators_learn_that_the_pages_exist() {
     let (root, ann) = (forge.signed_in_browser("root").await, forge.signed_in_browser("ann").await);
     assert!(root.get("/dashboard").await.text.contains("href=\"/admin\""));
     assert!(!ann.get("/dashboard").await.text.contains("/admin"));
-    for path in ["/admin", "/admin/users", "/admin/users/ann", "/admin/hooks", "/admin/nothing"] {
+    for path in ["/admin", "/admin/users", "/admin/users/ann", "/admin/hooks", "/admin/hooks/1", "/admin/nothing"] {
         assert_eq!(ann.get(path).await.code(), 404, "{path}");
         assert_eq!(forge.browser().get(path).await.code(), 404, "{path}");
     }
@@ -166,6 +166,16 @@ async fn an_administrator_manages_system_hooks_and_runners() {
     let path = format!("/admin/hooks/{}", hooks[0]["id"]);
     let tested = submit(&root, "/admin/hooks", &format!("{path}/test"), &[]).await;
     assert!(follow(&root, tested).await.text.contains("A sample event was enqueued"));
+    let page = root.get(&path).await;
+    assert!(page.text.contains(&format!("href=\"{path}/hook_logs/1\">System Hook 1</a>")), "{page}");
+    assert!(!page.text.contains("secret@"), "{page}");
+    let delivery = root.get(&format!("{path}/hook_logs/1")).await;
+    assert_eq!((delivery.code(), delivery.header("cache-control")), (200, "no-store"), "{delivery}");
+    assert!(delivery.text.contains("project_create") && delivery.text.contains("There is no response."), "{delivery}");
+    let resent = submit(&root, &path, &format!("{path}/hook_logs/1/retry"), &[]).await;
+    assert_eq!(resent.header("location"), format!("{path}/hook_logs/2"));
+    assert!(follow(&root, resent).await.text.contains("project_create"));
+    assert_eq!(root.get(&format!("{path}/hook_logs/3")).await.code(), 404);
     let removed = submit(&root, "/admin/hooks", &format!("{path}/delete"), &[]).await;
     assert!(follow(&root, removed).await.text.contains("There are no system hooks."));
     assert_eq!(submit(&root, "/admin/hooks", &format!("{path}/test"), &[]).await.code(), 404);
