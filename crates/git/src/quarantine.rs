@@ -12,7 +12,8 @@ use std::{
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicBool},
+    time::{Duration, Instant},
 };
 
 use gix::{
@@ -23,7 +24,8 @@ use model::{Oid, RefName, StorageId, objects::Signature};
 use tempfile::TempDir;
 
 use crate::{
-    Error, LocalPack, ReceivedObjects, Refs, Repositories, Repository, Result, StagedPack, checks, disk, git_process,
+    Error, LocalPack, ReceivedObjects, Refs, Repositories, Repository, Result, StagedPack, checks, disk,
+    git_process::{self, HOUSEKEEPING_LIMITS, Supervision},
     large_object::LargeObject,
     local_pack::MAX_SMALL_PACK,
     pack_writer::{build_pack, write_files, write_pack},
@@ -33,6 +35,9 @@ use crate::{
 
 /// The maximum size of all objects that are kept in memory, in bytes.
 pub(crate) const MAX_BYTES_IN_MEMORY: u64 = 1 << 20;
+
+/// The maximum time for copying unreachable objects.
+const COPY_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Objects on their way into a repository; deleted with this value unless they were stored.
 pub struct Quarantine {
@@ -95,7 +100,9 @@ impl Quarantine {
         command.args(["-c", "pack.writeReverseIndex=true", "pack-objects", "-q", "--revs"]);
         command.args(["--delta-base-offset", "--non-empty"]).arg(pack_folder(&folder).join("pack"));
         command.stdin(Stdio::from(input));
-        git_process::run(command)
+        let (deadline, cancelled) = (Instant::now() + COPY_TIMEOUT, AtomicBool::new(false));
+        let supervision = Supervision { limits: HOUSEKEEPING_LIMITS, deadline, cancelled: &cancelled };
+        git_process::run_single(command, &supervision)
     }
 
     /// Opens the repository as it will be: its objects and those in quarantine, but no refs.

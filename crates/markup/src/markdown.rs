@@ -3,6 +3,7 @@
 
 use std::{
     borrow::Cow,
+    cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
     fmt,
     sync::{Mutex, OnceLock, PoisonError},
@@ -17,6 +18,11 @@ use comrak::{
     nodes::{AstNode, NodeValue, Sourcepos},
     options::Plugins,
     try_parse_document,
+};
+
+use html5ever::{
+    LocalName,
+    tokenizer::{BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts},
 };
 
 use crate::{
@@ -120,6 +126,7 @@ fn try_render(
     if !is_moderate(root) {
         return None;
     }
+    escape_special_elements(root);
     replace_foreign_images(root);
     replace_checkboxes(root, &arena);
     if let Some(references) = references {
@@ -133,7 +140,8 @@ fn try_render(
     plugins.render.heading_adapter = Some(&headings);
     let mut html = String::with_capacity(text.len() * 2);
     format_html_with_plugins(root, &options, &mut html, &plugins).ok()?;
-    (html.len() <= MAX_HTML_BYTES).then(|| sanitize(&html, source, destination))
+    let is_small = html.len() <= MAX_HTML_BYTES && SanitizerCost::of(&html).is_moderate();
+    is_small.then(|| sanitize(&html, source, destination))
 }
 
 fn options() -> Options<'static> {
@@ -168,6 +176,175 @@ fn is_moderate<'a>(root: &'a AstNode<'a>) -> bool {
         pending.extend(node.children().map(|child| (child, depth + 1)));
     }
     true
+}
+
+/// Elements with content that a parser of HTML reads in another way. None of them is allowed.
+const SPECIAL_ELEMENTS: [&str; 16] = [
+    "![cdata[",
+    "frameset",
+    "iframe",
+    "math",
+    "noembed",
+    "noframes",
+    "noscript",
+    "plaintext",
+    "script",
+    "select",
+    "style",
+    "svg",
+    "template",
+    "textarea",
+    "title",
+    "xmp",
+];
+
+/// Shows the tags of special elements as text, so that [`SanitizerCost`] reads a text as the sanitizer does.
+fn escape_special_elements<'a>(root: &'a AstNode<'a>) {
+    for node in root.descendants() {
+        match &mut node.data_mut().value {
+            NodeValue::HtmlBlock(block) => block.literal = escape_special_tags(&block.literal),
+            NodeValue::HtmlInline(literal) => *literal = escape_special_tags(literal),
+            _ => {}
+        }
+    }
+}
+
+fn escape_special_tags(html: &str) -> String {
+    let mut parts = html.split('<');
+    let mut escaped = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let name = part.strip_prefix('/').unwrap_or(part).as_bytes();
+        let starts_with = |special: &&str| {
+            name.get(..special.len()).is_some_and(|start| start.eq_ignore_ascii_case(special.as_bytes()))
+        };
+        escaped.push_str(if SPECIAL_ELEMENTS.iter().any(|special| starts_with(&special)) { "&lt;" } else { "<" });
+        escaped.push_str(part);
+    }
+    escaped
+}
+
+/// An upper bound of what the sanitizer creates. Parsers of HTML repeat formatting elements that are not closed in each
+/// paragraph that follows, with their attributes, so a small text can become a large document.
+#[derive(Default)]
+struct SanitizerCost {
+    state: RefCell<OpenElements>,
+    elements: Cell<usize>,
+    bytes: Cell<usize>,
+}
+
+/// The elements that are not closed at a place in a text.
+#[derive(Default)]
+struct OpenElements {
+    /// The names of all elements, the innermost last, with what is repeated of them.
+    names: Vec<(LocalName, Option<Repeated>)>,
+    /// How many formatting elements with the same attributes are open.
+    formatting: HashMap<String, usize>,
+    count: usize,
+    bytes: usize,
+}
+
+/// A formatting element that is repeated.
+struct Repeated {
+    key: String,
+    size: usize,
+}
+
+impl SanitizerCost {
+    const MAX_ELEMENTS: usize = 1_000_000;
+    const MAX_BYTES: usize = 64 << 20;
+    /// The number of elements that a misplaced end of a formatting element can create.
+    const PER_MISPLACED_END: usize = 32;
+
+    fn of(html: &str) -> Self {
+        let tokenizer = Tokenizer::new(Self::default(), TokenizerOpts::default());
+        let input = BufferQueue::default();
+        input.push_back(html.into());
+        let _ = tokenizer.feed(&input);
+        tokenizer.end();
+        tokenizer.sink
+    }
+
+    fn is_moderate(&self) -> bool {
+        self.elements.get() <= Self::MAX_ELEMENTS && self.bytes.get() <= Self::MAX_BYTES
+    }
+
+    fn add(&self, factor: usize) {
+        let state = self.state.borrow();
+        self.elements.set(self.elements.get().saturating_add(factor + state.count));
+        self.bytes.set(self.bytes.get().saturating_add(factor.saturating_mul(state.bytes)));
+    }
+}
+
+impl OpenElements {
+    /// The elements that are repeated.
+    const FORMATTING: [&str; 14] =
+        ["a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"];
+    /// The elements that have no end.
+    const VOID: [&str; 13] =
+        ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
+    /// A parser repeats at most three equal elements.
+    const MAX_EQUAL: usize = 3;
+
+    fn start(&mut self, tag: &Tag) {
+        if Self::VOID.contains(&&*tag.name) {
+            return;
+        }
+        let repeated = Self::FORMATTING.contains(&&*tag.name).then(|| {
+            let mut key = tag.name.to_string();
+            for attribute in &tag.attrs {
+                key.extend(["\0", &attribute.name.local, "\0", &attribute.value]);
+            }
+            let size = key.len();
+            let seen = self.formatting.entry(key.clone()).or_default();
+            *seen += 1;
+            if *seen <= Self::MAX_EQUAL {
+                self.count += 1;
+                self.bytes += size;
+            }
+            Repeated { key, size }
+        });
+        self.names.push((tag.name.clone(), repeated));
+    }
+
+    /// Ends the innermost element, if it has the name of the tag; returns whether it has. Otherwise nothing is ended, as a parser
+    /// may do.
+    fn end(&mut self, tag: &Tag) -> bool {
+        let Some((_, repeated)) = self.names.pop_if(|(name, _)| *name == tag.name) else { return false };
+        if let Some(Repeated { key, size }) = repeated
+            && let Some(seen) = self.formatting.get_mut(&key)
+        {
+            *seen -= 1;
+            if *seen < Self::MAX_EQUAL {
+                self.count -= 1;
+                self.bytes -= size;
+            }
+        }
+        true
+    }
+}
+
+impl TokenSink for SanitizerCost {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
+        // The rest does not matter.
+        if self.is_moderate() {
+            match token {
+                Token::TagToken(tag) if tag.kind == TagKind::StartTag => {
+                    self.add(1);
+                    self.state.borrow_mut().start(&tag);
+                }
+                Token::TagToken(tag) => {
+                    let is_nested = self.state.borrow_mut().end(&tag);
+                    let is_misplaced = !is_nested && OpenElements::FORMATTING.contains(&&*tag.name);
+                    self.add(if is_misplaced { Self::PER_MISPLACED_END } else { 1 });
+                }
+                Token::CharacterTokens(_) => self.add(1),
+                _ => {}
+            }
+        }
+        TokenSinkResult::Continue
+    }
 }
 
 /// Turns images of other hosts into links, because loading them would tell those hosts who reads the page.
@@ -218,6 +395,9 @@ fn link_references<'a>(root: &'a AstNode<'a>, arena: &'a Arena<'a>, references: 
 
 /// Returns whether a URL leads to another host, or has a scheme.
 fn is_foreign(url: &str) -> bool {
+    // Browsers ignore these characters.
+    let url = url.replace(['\t', '\r', '\n'], "");
+    let url = url.trim_start_matches(|letter: char| letter <= ' ');
     let scheme = url.split_once(':').map(|(scheme, _)| scheme);
     let has_scheme = scheme.is_some_and(|scheme| !scheme.is_empty() && !scheme.contains(['/', '?', '#']));
     has_scheme || url.starts_with("//") || url.starts_with("\\\\") || url.starts_with("/\\")
@@ -433,7 +613,10 @@ mod tests {
             "<link rel=stylesheet href=https://evil.example/x.css>",
             "```html\n<script>alert(1)</script>\n```",
         ] {
+            // Special elements are shown as text.
             let html = html(hostile).to_lowercase();
+            let tags = html.split('<').filter_map(|part| part.split_once('>')).map(|(tag, _)| format!("<{tag}>"));
+            let tags = tags.collect::<Vec<_>>().concat();
             for bad in [
                 "<script",
                 "onerror=",
@@ -450,7 +633,7 @@ mod tests {
                 "<link",
                 "<svg",
             ] {
-                assert!(!html.contains(bad), "{hostile} became {html}");
+                assert!(!tags.contains(bad), "{hostile} became {html}");
             }
         }
     }
@@ -510,6 +693,39 @@ mod tests {
             let html = html(&format!("[x]({hostile})"));
             assert!(!html.contains("href"), "{hostile} became {html}");
         }
+    }
+
+    #[test]
+    fn images_of_other_hosts_are_recognized_as_browsers_do() {
+        let foreign =
+            [" //evil.example/p", "/\t/evil.example/p", "\u{1}https://evil.example", "ht\ntps://evil.example"];
+        for url in foreign {
+            assert!(is_foreign(url), "{url:?}");
+        }
+        assert!(!is_foreign("docs/a b.png") && !is_foreign("/uploads/x.png"));
+    }
+
+    #[test]
+    fn elements_that_are_not_closed_do_not_multiply() {
+        let many = |count: usize, tag: &dyn Fn(usize) -> String| (0..count).map(tag).collect::<Vec<_>>().concat();
+        let paragraphs = "a\n\n".repeat(20_000);
+        let attributes = many(2000, &|number| format!("<b x={number}>"));
+        let long = "x".repeat(50_000);
+        for bomb in [
+            format!("<p>{attributes}{}", "<p>a".repeat(2000)),
+            format!("<p>{attributes}\n\n{paragraphs}"),
+            format!("<p><a title=\"{long}\">\n\n{paragraphs}"),
+            format!("<p><b title='{long}'>\n\n{paragraphs}"),
+            // The rest must not be hidden in an element with another kind of content.
+            format!("<p><svg><style><b x=\"</style></svg>{attributes}\n\n{paragraphs}"),
+            format!("<p><textarea><i x=\"</textarea>{attributes}\n\n{paragraphs}"),
+            format!("<p><svg><![CDATA[><b x=\"]]></svg>{attributes}\n\n{paragraphs}"),
+        ] {
+            assert!(html(&bomb).len() < 2 * bomb.len() + 200_000, "{}", &bomb[..80]);
+        }
+        // Ordinary documents are not affected, whatever their length.
+        let row = "<tr><td><strong>a</strong></td><td><code>b</code></td><td><a href=\"https://example.org/c\">c</a></td></tr>\n";
+        assert!(SanitizerCost::of(&row.repeat(10_000)).is_moderate());
     }
 
     #[test]

@@ -156,7 +156,7 @@ impl PageCx {
             match field.file_name().map(ToOwned::to_owned) {
                 None => {
                     let value = field.bytes().await.map_err(into_page_error)?;
-                    form.fields.push(name, String::from_utf8_lossy(&value).into_owned());
+                    form.fields.push(name, &String::from_utf8_lossy(&value));
                 }
                 // No file was chosen.
                 Some(file_name) if file_name.is_empty() => {}
@@ -204,6 +204,7 @@ impl PageCx {
         }
         let max_size = self.pages.0.upload_limit;
         // The code that stores the file enforces its size.
+        let others = allowance.left();
         allowance.reset(u64::MAX);
         let content = stream::try_unfold(field, |mut field| async move {
             let chunk = field.chunk().await.map_err(into_page_error)?;
@@ -212,7 +213,7 @@ impl PageCx {
         let name = Unvalidated::valid(name);
         match uploads::receive(self.forge(), self.caller(), self.project(), name, content, max_size).await {
             Ok(upload) => {
-                allowance.reset(Allowance::OTHER_FIELDS);
+                allowance.reset(others);
                 form.uploads.push(upload);
                 Ok(true)
             }
@@ -229,9 +230,10 @@ impl PageCx {
 
 impl SmallFile {
     async fn read(file_name: String, field: Field<'static>, allowance: &Allowance) -> Result<Self, PageError> {
+        let others = allowance.left();
         allowance.reset(MAX_SMALL_FILE_BYTES);
         let bytes = field.bytes().await.map_err(into_page_error)?;
-        allowance.reset(Allowance::OTHER_FIELDS);
+        allowance.reset(others);
         let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
         Ok(Self { name, bytes: bytes.into() })
     }
@@ -249,8 +251,12 @@ impl Allowance {
         self.0.store(bytes, Ordering::Relaxed);
     }
 
+    fn left(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     fn take(&self, bytes: usize) -> bool {
-        let left = self.0.load(Ordering::Relaxed);
+        let left = self.left();
         self.reset(left.saturating_sub(bytes as u64));
         left > 0
     }

@@ -23,9 +23,11 @@ impl Fields {
             percent_decode_str(&text).decode_utf8_lossy().into_owned()
         };
         let pairs = text.split('&').filter(|pair| !pair.is_empty()).take(MAX_FIELDS);
-        Self(
-            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(n, v)| (decode(n), decode(v))).collect(),
-        )
+        let mut fields = Self::default();
+        for (name, value) in pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))) {
+            fields.push(decode(name), &decode(value));
+        }
+        fields
     }
 
     /// Reads the body of a form.
@@ -55,9 +57,9 @@ impl Fields {
         Self(pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// Returns the value of a field without blanks around it and without NUL, which PostgreSQL refuses.
+    /// Returns the value of a field without blanks around it.
     pub(crate) fn text(&self, name: &str) -> String {
-        self.get(name).replace('\0', "").trim().to_owned()
+        self.get(name).trim().to_owned()
     }
 
     /// Returns whether a checkbox with the value `1` is checked.
@@ -75,9 +77,9 @@ impl Fields {
         self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// Adds a field.
-    pub(crate) fn push(&mut self, name: String, value: String) {
-        self.0.push((name, value));
+    /// Adds a field. NUL is removed from its value: no text has it, and PostgreSQL refuses it.
+    pub(crate) fn push(&mut self, name: String, value: &str) {
+        self.0.push((name, value.replace('\0', "")));
     }
 
     /// Returns all fields except one.

@@ -63,7 +63,7 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
 }
 
 /// Words after the path of a project that led to its pages before `/-/` was introduced.
-const OLD_WORDS: [&str; 16] = [
+const OLD_WORDS: [&str; 24] = [
     "tree",
     "blob",
     "raw",
@@ -80,6 +80,14 @@ const OLD_WORDS: [&str; 16] = [
     "hooks",
     "forks",
     "activity",
+    "labels",
+    "milestones",
+    "boards",
+    "graphs",
+    "releases",
+    "find_file",
+    "archive",
+    "project_members",
 ];
 
 /// The variable parts of a path, decoded.

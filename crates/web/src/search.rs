@@ -86,7 +86,7 @@ const NOT_EVERYTHING: &str = "The repository is large; not everything was search
 /// Shows the form and the results.
 pub(crate) async fn show(cx: PageCx) -> PageResult {
     let query = cx.query();
-    let field = |name: &str| query.get(name).trim().replace('\0', "");
+    let field = |name: &str| query.text(name);
     let (search, project_path) = (field("search"), field("project"));
     let project = match query.get("project_id").parse::<i64>() {
         Ok(id) if project_path.is_empty() => Some(ProjectRef::Id(ProjectId::new(id))),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use git::Refs;
 use model::{EventId, Oid, ProjectId, RefChange, RefName};
-use tracing::info;
+use tracing::warn;
 
 use super::branches::{conflicts_with_any, require_accepted};
 use crate::{
-    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, blocking,
+    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, blocking, contents,
     pushes::{self, Push, PushSource},
 };
 
@@ -28,6 +28,8 @@ struct DeletedRef {
 pub async fn restore(forge: &Forge, caller: Caller, project: ProjectRef, event: EventId) -> Result<RefName> {
     let DeletedRef { project, name, target, refs } =
         forge.read(caller.clone(), move |tx| find(tx, &project, event)).await?;
+    // Limits how many refs are restored at the same time.
+    let _slot = contents::download_slot(forge).await?;
     let (handle, storage) = (forge.clone(), forge.storage_of(project).await?);
     let short = name.short().to_owned();
     let incoming = blocking::spawn(move || {
@@ -35,7 +37,7 @@ pub async fn restore(forge: &Forge, caller: Caller, project: ProjectRef, event: 
         match incoming.copy_objects(target, &refs) {
             Ok(()) => Ok(incoming),
             Err(error @ git::Error::GitFailed(_)) if !error.is_full() => {
-                info!(%error, %target, "cannot restore a deleted ref");
+                warn!(%error, %target, "cannot restore a deleted ref");
                 Err(Error::Refused(format!("The commits of {short} are not stored any more")))
             }
             Err(error) => handle.record_if_disk_full(Err(error.into())),
@@ -54,7 +56,9 @@ fn find(tx: &mut ReadTx<'_>, project: &ProjectRef, event: EventId) -> Result<Del
     let deletion = event.and_then(|event| event.push).filter(|push| push.after.is_none());
     let deleted = deletion.and_then(|push| Some((RefName::new(&push.ref_name)?, push.before?)));
     let Some((name, target)) = deleted else { return Err(Error::NotFound(None)) };
-    let refs = tx.refs(&project)?;
+    // Opened, so that its folder has all packs.
+    let repository = tx.repository(&project)?.ok_or(Error::NotFound(None))?;
+    let refs = Arc::clone(repository.refs());
     if refs.find(&name).is_some() {
         return Err(Error::Refused(format!("{} exists again", name.short())));
     }

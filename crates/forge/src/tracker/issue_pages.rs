@@ -110,7 +110,7 @@ pub struct IssueInput {
     pub confidential: Option<bool>,
     /// The fields that only users who manage issues can set; `None` if the form did not have them.
     pub managed: Option<ManagedFields>,
-    /// The [`text_version`] of the issue that the user has seen; `None` replaces any text.
+    /// The [`form_version`] of the issue that the user has seen; `None` replaces anything.
     pub seen_version: Option<String>,
 }
 
@@ -261,9 +261,11 @@ fn choices(tx: &mut ReadTx<'_>, project: &Project) -> Result<IssueChoices> {
     let has_more_labels = labels.len() > max;
     labels.truncate(max);
     let now = tx.now();
-    let members = match tx.user_id() {
-        Ok(_) => store::members::with_role(tx.db(), project, MAX_CHOICES, now)?,
-        Err(_) => Vec::new(),
+    // Others must not learn who is a member of a private group that the project is shared with.
+    let members = if tx.can(project, ProjectAbility::AdministerIssues) {
+        store::members::with_role(tx.db(), project, MAX_CHOICES, now)?
+    } else {
+        Vec::new()
     };
     let open = MilestoneFilter { closed: Some(false), iids: Vec::new() };
     let page = Page { number: 1, size: MAX_CHOICES };
@@ -335,28 +337,53 @@ pub fn create(tx: &mut WriteTx<'_>, project: &ProjectRef, input: &Unvalidated<Is
     issues::create(tx, project, &Unvalidated::valid(new))
 }
 
-/// Returns what identifies the text of an issue: a digest of its title and description.
-pub fn text_version(issue: &Issue) -> String {
+/// Returns what identifies the fields of an issue that its form changes: a digest.
+pub fn form_version(issue: &Issue) -> String {
     let mut digest = Sha256::new();
-    digest.update(issue.title.as_bytes());
-    // A title has no line breaks.
-    digest.update(b"\n");
+    let managed = format!("{:?}", managed_values(issue));
+    // A title has no line breaks, and neither have the other values in this form.
+    for line in [issue.title.as_str(), if issue.confidential { "confidential" } else { "" }, managed.as_str()] {
+        digest.update(line.as_bytes());
+        digest.update(b"\n");
+    }
     digest.update(issue.description.as_deref().unwrap_or_default().as_bytes());
     model::text::hex(&digest.finalize())
 }
 
-/// Fails with [`Error::Conflicting`] if the text of an issue is neither the one that the user has seen nor the new one.
-fn require_seen_text(issue: &Issue, input: &IssueInput) -> Result<()> {
-    let is_seen = input.seen_version.as_ref().is_none_or(|seen| *seen == text_version(issue));
-    let has_new_text = issue.title == input.title.trim()
-        && issue.description.as_deref().unwrap_or_default() == input.description.as_str();
-    if is_seen || has_new_text {
+/// Returns the labels, the assignee, the milestone and the due date of an issue, as its form sends them.
+fn managed_values(issue: &Issue) -> (Vec<String>, String, Option<MilestoneId>, String) {
+    let mut labels = issue.labels.clone();
+    labels.sort_unstable();
+    let assignee = issue.assignee.as_ref().map(|user| user.username.clone()).unwrap_or_default();
+    let milestone = issue.milestone.as_ref().map(|milestone| milestone.id);
+    (labels, assignee, milestone, issue.due_on.map(|day| day.to_string()).unwrap_or_default())
+}
+
+/// Fails with [`Error::Conflicting`] if an issue is neither as the user has seen it nor as the form would make it.
+fn require_seen_version(issue: &Issue, input: &IssueInput) -> Result<()> {
+    let is_seen = input.seen_version.as_ref().is_none_or(|seen| *seen == form_version(issue));
+    if is_seen || is_submitted_again(issue, input) {
         return Ok(());
     }
     Err(Error::Conflicting(Violations::one("base", "The issue was changed in the meantime")))
 }
 
-/// Changes an issue, if its text is still the one that the user has seen.
+/// Returns whether an issue has all values of a form already.
+fn is_submitted_again(issue: &Issue, input: &IssueInput) -> bool {
+    let has_managed = input.managed.as_ref().is_none_or(|managed| {
+        let mut labels = managed.labels.clone();
+        labels.sort_unstable();
+        labels.dedup();
+        let assignee = managed.assignee.trim().trim_start_matches('@').to_owned();
+        (labels, assignee, managed.milestone, managed.due_on.trim().to_owned()) == managed_values(issue)
+    });
+    has_managed
+        && issue.title == input.title.trim()
+        && issue.description.as_deref().unwrap_or_default() == input.description.as_str()
+        && input.confidential.is_none_or(|confidential| confidential == issue.confidential)
+}
+
+/// Changes an issue, if it is still as the user has seen it.
 pub fn update(
     tx: &mut WriteTx<'_>,
     project: &ProjectRef,
@@ -378,7 +405,7 @@ pub fn update(
         changes.milestone = managed.milestone.map_or(Change::Clear, Change::Set);
         changes.labels = Some(managed.labels.clone());
     }
-    let precondition = |issue: &Issue| require_seen_text(issue, input);
+    let precondition = |issue: &Issue| require_seen_version(issue, input);
     issues::update_if(tx, project, &id, &Unvalidated::valid(changes), precondition)
 }
 

@@ -51,7 +51,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let search = query.get("search").trim().to_owned();
     let page = paging::requested(&query, PROJECTS_PER_PAGE);
     let filter = Unvalidated::valid(ProjectFilter {
-        search: Some(search.replace('\0', "")).filter(|search| !search.is_empty()),
+        search: Some(search.clone()).filter(|search| !search.is_empty()),
         order: ProjectOrder::LastActivityAt,
         ..ProjectFilter::default()
     });

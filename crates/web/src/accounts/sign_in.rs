@@ -71,10 +71,8 @@ pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     form_tokens::check(&cx, &fields, cx.cookie(form_tokens::SIGN_IN_COOKIE))?;
     count_attempt(&cx)?;
     let login = fields.get("login").trim().to_owned();
-    let credentials = Unvalidated::valid(PasswordLogin {
-        login: login.replace('\0', ""),
-        password: fields.get("password").to_owned(),
-    });
+    let credentials =
+        Unvalidated::valid(PasswordLogin { login: login.clone(), password: fields.get("password").to_owned() });
     let verified =
         cx.forge().run_blocking(Caller::anonymous(), move |cx| sessions::verify_password(cx, &credentials)).await;
     let return_to = links::local_path(fields.get("return_to")).unwrap_or_default().to_owned();

@@ -58,8 +58,7 @@ struct StageMark {
 pub(crate) async fn show(cx: PageCx) -> PageResult {
     let (project, query) = (cx.project(), cx.query());
     let page = paging::requested(&query, PIPELINES_PER_PAGE);
-    // PostgreSQL refuses to search for NUL.
-    let ref_name = query.get("ref").trim().replace('\0', "");
+    let ref_name = query.text("ref");
     let status = STATUSES.into_iter().find(|status| status.as_str() == query.get("status"));
     let filter = Unvalidated::valid(PipelineFilter {
         only_running: false,

@@ -41,7 +41,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let order = ORDERS.iter().find(|(value, ..)| *value == query.get("sort")).unwrap_or(&ORDERS[0]);
     let page = paging::requested(&query, PROJECTS_PER_PAGE);
     let filter = Unvalidated::valid(ProjectFilter {
-        search: Some(search.replace('\0', "")).filter(|search| !search.is_empty()),
+        search: Some(search.clone()).filter(|search| !search.is_empty()),
         order: order.2,
         ascending: order.3,
         ..ProjectFilter::default()

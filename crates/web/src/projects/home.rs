@@ -52,7 +52,10 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
             match cx.read(move |tx| explore::group(tx, &path, &page)).await {
                 Ok((viewer, group)) => namespaces::group_page(&cx, viewer, group),
                 Err(Error::NotFound(what)) => match routes::current_form(cx.uri.path()) {
-                    Some(path) => Ok(response::moved(&path)),
+                    Some(path) => {
+                        let query = cx.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+                        Ok(response::moved(&format!("{path}{query}")))
+                    }
                     None => Err(Error::NotFound(what).into()),
                 },
                 Err(error) => Err(error.into()),

@@ -146,7 +146,7 @@ pub(crate) async fn move_to(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
     let (project, iid) = (cx.project(), super::issue_number(&cx)?);
     let typed = fields.get("target").to_owned();
-    let target = Unvalidated::valid(typed.replace('\0', ""));
+    let target = Unvalidated::valid(typed.clone());
     match cx.write(move |tx| issue_pages::move_to(tx, &project, iid, &target)).await {
         Ok(copy) => Ok(response::redirect(&ProjectLinks::new(&copy.project_path).issue(copy.iid))),
         Err(error) => render_refused_action(&cx, FormErrors::of(error, &["target"])?, &typed).await,
@@ -174,7 +174,7 @@ fn input(form: &FileForm) -> IssueInput {
     let fields = &form.fields;
     let managed = (fields.get("managed") == "1").then(|| ManagedFields {
         labels: label_titles(fields),
-        assignee: fields.get("assignee").replace('\0', ""),
+        assignee: fields.get("assignee").to_owned(),
         milestone: fields.get("milestone_id").parse().ok(),
         due_on: fields.get("due_date").to_owned(),
     });
@@ -197,7 +197,7 @@ fn input(form: &FileForm) -> IssueInput {
 fn label_titles(fields: &Fields) -> Vec<String> {
     let typed = fields.get("more_labels").split(',').map(str::trim);
     let titles = fields.all("labels").chain(typed).filter(|title| !title.is_empty());
-    titles.map(|title| title.replace('\0', "")).collect()
+    titles.map(ToOwned::to_owned).collect()
 }
 
 async fn render_new(cx: &PageCx, typed: FileForm) -> PageResult {
@@ -231,7 +231,7 @@ async fn render_edit(cx: &PageCx, edit: Edit) -> PageResult {
         None => None,
     };
     let stored = value.issue.as_ref();
-    let version = stored.map(issue_pages::text_version).unwrap_or_default();
+    let version = stored.map(issue_pages::form_version).unwrap_or_default();
     // A form that is shown again still has the version that the visitor knows.
     let seen = typed.as_ref().map(|typed| typed.fields.get("version")).filter(|seen| !is_conflict && !seen.is_empty());
     let version = seen.map_or(version, ToOwned::to_owned);

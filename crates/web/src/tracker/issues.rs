@@ -81,8 +81,7 @@ pub(crate) struct ListQuery {
 
 impl ListQuery {
     pub(crate) fn read(query: &Fields) -> Self {
-        // PostgreSQL refuses to search for NUL.
-        let clean = |text: &str| text.trim().replace('\0', "");
+        let clean = |text: &str| text.trim().to_owned();
         let field = |name: &str| clean(query.get(name));
         let labels = query.all("label_name[]").chain(query.all("label_name")).map(clean);
         let labels: Vec<String> = labels.filter(|label| !label.is_empty()).collect();

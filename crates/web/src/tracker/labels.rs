@@ -158,9 +158,9 @@ fn input(fields: &Fields) -> Result<Unvalidated<NewLabel>, FormErrors> {
         }
     };
     Ok(Unvalidated::valid(NewLabel {
-        title: fields.get("title").replace('\0', ""),
+        title: fields.get("title").to_owned(),
         color: fields.get("color").trim().to_owned(),
-        description: Some(fields.get("description").trim().replace('\0', "")).filter(|text| !text.is_empty()),
+        description: Some(fields.text("description")).filter(|text| !text.is_empty()),
         priority,
     }))
 }

@@ -22,9 +22,10 @@ async fn a_text_is_rendered_for_everyone() {
     "#);
     let hostile = "[x](javascript:alert(1))\n\n<script>alert(1)</script>\n\n<img src=x onerror=alert(1)>";
     let rendered = html(&anonymous, json!({ "text": hostile, "gfm": true })).await;
-    for bad in ["<script", "javascript", "onerror", "alert"] {
+    for bad in ["<script", "javascript", "onerror"] {
         assert!(!rendered.contains(bad), "{rendered}");
     }
+    assert!(rendered.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "{rendered}");
     assert_eq!(html(&anonymous, json!({ "text": "" })).await, "");
     assert!(html(&anonymous, json!({ "text": "a\u{0}b" })).await.starts_with("<p>a"));
     let form =

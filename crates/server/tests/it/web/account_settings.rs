@@ -131,11 +131,9 @@ async fn a_user_manages_email_addresses() {
     let added = submit_settings(&ann, "emails", "", &[("email", "Second@Example.com")]).await;
     let page = follow(&ann, added).await;
     assert!(page.text.contains("second@example.com") && page.text.contains("The address was added."), "{page}");
-    for (email, message) in [
-        ("no address", "New address is invalid"),
-        ("second@example.com", "New address has already been taken"),
-        ("a\0b@example.com", "New address is invalid"),
-    ] {
+    for (email, message) in
+        [("no address", "New address is invalid"), ("second@example.com", "New address has already been taken")]
+    {
         let refused = submit_settings(&ann, "emails", "", &[("email", email)]).await;
         assert_eq!(refused.code(), 422, "{email:?}");
         assert!(refused.text.contains(message), "{refused}");

@@ -208,6 +208,8 @@ async fn old_forms_of_urls_lead_to_the_current_ones() {
         (&format!("commit/{first}"), &format!("/-/commit/{first}")),
         ("branches", "/-/branches"),
         ("tags", "/-/tags"),
+        ("issues?state=closed&search=x", "/-/issues?state=closed&search=x"),
+        ("milestones", "/-/milestones"),
         ("compare/a...b", "/-/compare/a...b"),
     ] {
         let moved = visitor.get(&format!("/ann/rocket/{old}")).await;

@@ -38,6 +38,10 @@ async fn a_hostile_readme_is_harmless() {
         let page = visitor.get(&format!("/ann/rocket{path}")).await;
         assert_eq!(page.code(), 200, "{path}");
         let html = page.text.to_lowercase().replace("<script defer src=\"/assets/script-", "");
+        // Special elements are shown as text.
+        let tags = html.split('<').filter_map(|part| part.split_once('>')).map(|(tag, _)| format!("<{tag}>"));
+        let tags = tags.collect::<Vec<_>>().concat();
+        assert!(!html.contains('\u{202e}'), "{page}");
         for bad in [
             "<script",
             "<svg",
@@ -50,11 +54,10 @@ async fn a_hostile_readme_is_harmless() {
             "href=\"data:",
             "action=\"https://evil",
             "src=\"https://evil",
-            "\u{202e}",
             "<input name=\"password\"",
             "id=\"main\" class",
         ] {
-            assert!(!html.contains(bad), "{path} contains {bad}: {page}");
+            assert!(!tags.contains(bad), "{path} contains {bad}: {page}");
         }
         assert!(!html.contains("<img") || path.is_empty() || path.ends_with(".md"), "{path}");
         assert!(!html.split('<').any(|tag| tag.split('>').next().is_some_and(|tag| tag.contains(" on"))), "{page}");

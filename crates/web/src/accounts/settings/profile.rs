@@ -98,9 +98,9 @@ async fn render_with_avatar(
 /// Changes the profile.
 pub(crate) async fn update(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
-    let text = |name: &str| Change::from_text(Some(clean(fields.get(name))));
+    let text = |name: &str| Change::from_text(Some(fields.text(name)));
     let changes = UserChanges {
-        name: Change::Set(clean(fields.get("name"))),
+        name: Change::Set(fields.text("name")),
         bio: text("bio"),
         location: text("location"),
         skype: text("skype"),
@@ -125,7 +125,7 @@ pub(crate) async fn set_avatar(cx: PageCx, body: Body) -> PageResult {
 /// Changes the username.
 pub(crate) async fn rename(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
-    let changes = UserChanges { username: Change::Set(clean(fields.get("username"))), ..UserChanges::default() };
+    let changes = UserChanges { username: Change::Set(fields.text("username")), ..UserChanges::default() };
     match apply(&cx, changes).await {
         Ok(()) => Ok(done(PATH, "username")),
         Err(error) => render(&cx, None, Some((fields, FormErrors::by_field(error)?))).await,
@@ -136,9 +136,4 @@ async fn apply(cx: &PageCx, changes: UserChanges) -> forge::Result<()> {
     let update = Unvalidated::valid(OwnUserUpdate { changes, password: None, current_password: None });
     let (_, prepared) = cx.run_blocking(move |cx| users::prepare_update_own(cx, &update)).await?;
     cx.write(move |tx| users::update_own(tx, &prepared)).await.map(drop)
-}
-
-/// PostgreSQL cannot store NUL.
-fn clean(text: &str) -> String {
-    text.replace('\0', "").trim().to_owned()
 }

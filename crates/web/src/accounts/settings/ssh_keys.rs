@@ -67,7 +67,7 @@ async fn render(cx: &PageCx, typed: &Fields, errors: &FormErrors) -> PageResult 
 /// Adds a key.
 pub(crate) async fn create(cx: PageCx, body: Body) -> PageResult {
     let fields = cx.form(body).await?;
-    let clean = |name: &str| fields.get(name).trim().replace('\0', "");
+    let clean = |name: &str| fields.text(name);
     let (key, title) = (clean("key"), clean("title"));
     let title = if title.is_empty() { model::keys::comment(&key) } else { title };
     let key = Unvalidated::valid(UnparsedKey { title, key });
