@@ -179,11 +179,10 @@ fn is_moderate<'a>(root: &'a AstNode<'a>) -> bool {
 }
 
 /// Elements with content that a parser of HTML reads in another way. None of them is allowed.
-const SPECIAL_ELEMENTS: [&str; 16] = [
+const SPECIAL_ELEMENTS: [&str; 14] = [
     "![cdata[",
     "frameset",
     "iframe",
-    "math",
     "noembed",
     "noframes",
     "noscript",
@@ -191,7 +190,6 @@ const SPECIAL_ELEMENTS: [&str; 16] = [
     "script",
     "select",
     "style",
-    "svg",
     "template",
     "textarea",
     "title",
