@@ -215,7 +215,7 @@ fn escape_special_tags(html: &str) -> String {
         let starts_with = |special: &&str| {
             name.get(..special.len()).is_some_and(|start| start.eq_ignore_ascii_case(special.as_bytes()))
         };
-        escaped.push_str(if SPECIAL_ELEMENTS.iter().any(|special| starts_with(&special)) { "&lt;" } else { "<" });
+        escaped.push_str(if SPECIAL_ELEMENTS.iter().any(starts_with) { "&lt;" } else { "<" });
         escaped.push_str(part);
     }
     escaped
