@@ -76,7 +76,8 @@ export const PNG = Buffer.from(
 
 /** Creates the instance and returns what the tests refer to. */
 export async function createInstance() {
-  const [systemHook] = await api("POST", "/hooks", { url: "http://127.0.0.1:9/system" });
+  await api("POST", "/hooks", { url: "http://127.0.0.1:9/system" });
+  const [systemHook] = await api("GET", "/hooks");
   const ann = await createUser("ann", "Ann Example");
   const dan = await createUser("dan", "Dan Developer");
   const eve = await createUser("eve", "Eve Visitor");
