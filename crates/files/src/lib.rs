@@ -1,56 +1,40 @@
-//! Files by key, in a folder. Knows no users, no SQL and no HTTP.
+//! Files by key, in a folder or in an S3 bucket. Knows no users, no SQL and no HTTP.
 //!
-//! Writes are on disk before they are acknowledged. An unfinished write leaves nothing behind except after a crash;
+//! Writes are durable before they are acknowledged. An unfinished write leaves nothing behind except after a crash;
 //! removing its key removes the remains.
 
+pub mod bucket;
 pub mod disk_space;
-mod local_files;
+mod folder;
 pub mod logs;
 pub mod spool;
 
 use std::{
-    collections::HashSet,
     error::Error as StdError,
-    fs::{self, File},
-    io::{self, Read as _, Seek as _, SeekFrom},
+    io,
     ops::Range,
     path::{Path, PathBuf},
-    pin::pin,
-    sync::{Arc, Mutex},
+    time::SystemTime,
 };
 
-use bytes::{Bytes, BytesMut};
-use futures_util::{
-    Stream, StreamExt as _, TryStreamExt as _,
-    stream::{self, BoxStream},
-};
-use object_store::{
-    GetOptions, GetResultPayload, MultipartUpload, ObjectStore, ObjectStoreExt as _, PutPayload,
-    local::LocalFileSystem, path::Path as Location,
-};
-use tokio::{
-    runtime::Handle,
-    task::{JoinError, spawn_blocking},
-};
+use bytes::Bytes;
+use futures_util::{Stream, stream::BoxStream};
+use object_store::path::Path as Location;
+use tokio::task::JoinError;
 
-pub use self::local_files::FileEntry;
-use self::local_files::HardLink;
-
-/// The number of bytes buffered before they are written; an object store across the network will want more.
-const PART_SIZE: usize = 64 * 1024;
-/// The number of bytes read at a time.
-const CHUNK_SIZE: usize = 64 * 1024;
+use self::{
+    bucket::{Bucket, BucketError},
+    folder::{Folder, optional, read_chunks, sync_folder},
+};
 
 /// A store of files; cheap to clone.
 #[derive(Clone)]
-pub struct Files {
-    store: Arc<dyn ObjectStore>,
-    /// The folder of the store, for the durability guarantees that the store itself does not give.
-    folder: Arc<Path>,
-    /// Folders below it that are known to be on disk, so that they are not synced again.
-    durable_folders: Arc<Mutex<HashSet<PathBuf>>>,
-    /// Replaced by tests, to simulate a file system that cannot link a file.
-    hard_link: HardLink,
+pub struct Files(Store);
+
+#[derive(Clone)]
+enum Store {
+    Folder(Folder),
+    Bucket(Bucket),
 }
 
 /// The content of a key.
@@ -59,6 +43,17 @@ pub struct Content {
     pub size: u64,
     /// The requested bytes, read on demand.
     pub bytes: BoxStream<'static, io::Result<Bytes>>,
+}
+
+/// A stored file as listed by [`Files::list`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileEntry {
+    /// Its key.
+    pub key: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The time at which it was stored.
+    pub modified: SystemTime,
 }
 
 /// Why an operation on the store failed. The text of an error includes that of its cause.
@@ -75,9 +70,12 @@ pub enum Error {
     /// An I/O operation failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The object store failed.
+    /// The folder failed.
     #[error("{0}")]
     Store(#[from] object_store::Error),
+    /// The bucket failed, or answered with something unexpected.
+    #[error("{0}")]
+    Bucket(#[from] BucketError),
     /// A key is not allowed.
     #[error("{0}")]
     InvalidKey(#[from] object_store::path::Error),
@@ -106,198 +104,133 @@ pub enum WriteError<E> {
 impl Files {
     /// Opens the store in a folder, which is created if it does not exist.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let unusable = |error: io::Error| Error::unusable_folder(path, error);
-        fs::create_dir_all(path).map_err(unusable)?;
-        let folder = path.canonicalize().map_err(unusable)?;
-        let parent = folder.parent().map_or(Ok(()), sync_folder);
-        parent.and_then(|()| sync_folder(&folder)).map_err(unusable)?;
-        let store = LocalFileSystem::new_with_prefix(&folder).map_err(|error| Error::unusable_folder(path, error))?;
-        Ok(Self {
-            store: Arc::new(store.with_fsync(true)),
-            folder: folder.into(),
-            durable_folders: Arc::default(),
-            hard_link: |from, to| fs::hard_link(from, to),
-        })
+        Ok(Self(Store::Folder(Folder::open(path)?)))
     }
 
-    /// Writes a stream of at most `max_size` bytes; returns its size once it is on disk.
+    /// Returns the store in a bucket.
+    pub fn in_bucket(bucket: Bucket) -> Self {
+        Self(Store::Bucket(bucket))
+    }
+
+    /// Writes a stream of at most `max_size` bytes; returns its size once it is durable.
     pub async fn write<E>(
         &self,
         key: &str,
         max_size: u64,
         content: impl Stream<Item = Result<Bytes, E>> + Send,
     ) -> Result<u64, WriteError<E>> {
-        let mut upload = self.begin_upload(key).await.map_err(WriteError::Failed)?;
-        let written = match upload_parts(&mut *upload, max_size, content).await {
-            Ok(size) => self.finish_upload(&mut *upload, key).await.map(|()| size).map_err(WriteError::Failed),
-            Err(error) => Err(error),
-        };
-        if written.is_err() {
-            // The first error is the one to report.
-            let _ = upload.abort().await;
-            let _ = self.remove(&[key.to_owned()]).await;
+        match &self.0 {
+            Store::Folder(folder) => folder.write(key, max_size, content).await,
+            Store::Bucket(bucket) => bucket.write(key, max_size, content).await,
         }
-        written
     }
 
     /// Reads a key or a range of it; `None` if the key does not exist.
     pub async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Option<Content>, Error> {
-        let found = match self.store.get_opts(&location(key)?, GetOptions::new().with_range(range)).await {
-            Ok(found) => found,
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let size = found.meta.size;
-        let bytes = match found.payload {
-            GetResultPayload::File(file, _) => read_chunks(file, found.range),
-            GetResultPayload::Stream(stream) => stream.map_err(io::Error::other).boxed(),
-        };
-        Ok(Some(Content { size, bytes }))
+        match &self.0 {
+            Store::Folder(folder) => folder.read(key, range).await,
+            Store::Bucket(bucket) => bucket.read(key, range).await,
+        }
     }
 
     /// Removes keys and what crashes have left of writing them; keys that do not exist are ignored.
     ///
     /// The folders stay, because another write may be about to use them; see [`Self::remove_folder`].
     pub async fn remove(&self, keys: &[String]) -> Result<(), Error> {
-        let (files, keys) = (self.clone(), keys.to_vec());
-        spawn_blocking(move || files.remove_files(&keys)).await?
+        match &self.0 {
+            Store::Folder(folder) => folder.remove(keys).await,
+            Store::Bucket(bucket) => bucket.remove(keys).await,
+        }
     }
 
     /// Removes an empty folder of keys. No write to it may be in progress.
     pub async fn remove_folder(&self, folder: &str) -> Result<(), Error> {
-        let (root, key) = (Arc::clone(&self.folder), folder.to_owned());
-        self.durable_folders().remove(&root.join(&key));
-        run_blocking(move || match fs::remove_dir(root.join(&key)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => sync_ancestors(&root, &[key]),
-        })
-        .await
+        match &self.0 {
+            Store::Folder(store) => store.remove_folder(folder).await,
+            // A bucket has no folders.
+            Store::Bucket(_) => Ok(()),
+        }
     }
 
-    /// Returns the folder of the store.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// Stores a local file under a new key; it is durable on return. Blocking.
+    ///
+    /// The local file stays, but it becomes read-only and must not be modified any more, because it may be linked to
+    /// the stored one. In a folder an existing key is refused with [`Error::AlreadyExists`], but this is no lock: two
+    /// concurrent calls with the same key may both succeed. In a bucket it is replaced.
+    pub fn store_file(&self, key: &str, file: &Path) -> Result<(), Error> {
+        self.store_files(&[(key, file)])
     }
 
-    async fn begin_upload(&self, key: &str) -> Result<Box<dyn MultipartUpload>, Error> {
-        let (store, location) = (Arc::clone(&self.store), location(key)?);
-        // The local store creates and syncs folders synchronously, which must not block an async worker.
-        let upload = spawn_blocking(move || Handle::current().block_on(store.put_multipart(&location))).await;
-        Ok(upload??)
+    /// Stores local files like [`Self::store_file`]: in a folder with fewer syncs if their keys share a folder, in a
+    /// bucket all at once. Blocking.
+    ///
+    /// If one fails, the others are removed again.
+    pub fn store_files(&self, files: &[(impl AsRef<str>, impl AsRef<Path>)]) -> Result<(), Error> {
+        match &self.0 {
+            Store::Folder(folder) => folder.store_files(files),
+            Store::Bucket(bucket) => bucket.store_files(files),
+        }
     }
 
-    async fn finish_upload(&self, upload: &mut dyn MultipartUpload, key: &str) -> Result<(), Error> {
-        upload.complete().await?;
-        // The store syncs the folder it writes into and those it creates, but not one that a concurrent write has just
-        // created.
-        let (root, folder) =
-            (Arc::clone(&self.folder), key.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned());
-        run_blocking(move || sync_ancestors(&root, &[folder])).await
+    /// Makes a stored file available as the local file `to`, which must not be modified; returns `false` if the key
+    /// does not exist. Blocking.
+    ///
+    /// If `to` exists, it is assumed to have the content of the key. A power cut can remove a new file, but not leave
+    /// an incomplete one.
+    pub fn fetch_file(&self, key: &str, to: &Path) -> Result<bool, Error> {
+        match &self.0 {
+            Store::Folder(folder) => folder.fetch_file(key, to),
+            Store::Bucket(bucket) => bucket.fetch_file(key, to),
+        }
+    }
+
+    /// Calls `each` for every key in a folder and below it, in no particular order, until it returns an error. An empty
+    /// `folder` lists the whole store. Blocking.
+    ///
+    /// Keys that are stored or removed meanwhile may be missing. Unfinished writes are not listed.
+    pub fn list(&self, folder: &str, each: &mut dyn FnMut(FileEntry) -> Result<(), Error>) -> Result<(), Error> {
+        match &self.0 {
+            Store::Folder(store) => store.list(folder, each),
+            Store::Bucket(bucket) => bucket.list(folder, each),
+        }
+    }
+
+    /// Returns the size of a key; `None` if it does not exist. Blocking.
+    pub fn size(&self, key: &str) -> Result<Option<u64>, Error> {
+        match &self.0 {
+            Store::Folder(folder) => folder.size(key),
+            Store::Bucket(bucket) => bucket.size(key),
+        }
+    }
+
+    /// Removes keys like [`Self::remove`]. Blocking.
+    pub fn remove_files(&self, keys: &[String]) -> Result<(), Error> {
+        match &self.0 {
+            Store::Folder(folder) => folder.remove_files(keys),
+            Store::Bucket(bucket) => bucket.remove_files(keys),
+        }
+    }
+
+    /// Returns the folder of the store; `None` if it is in a bucket.
+    pub fn folder(&self) -> Option<&Path> {
+        match &self.0 {
+            Store::Folder(folder) => Some(folder.path()),
+            Store::Bucket(_) => None,
+        }
+    }
+
+    /// Returns the bucket of the store; `None` if it is in a folder.
+    pub fn bucket(&self) -> Option<&Bucket> {
+        match &self.0 {
+            Store::Folder(_) => None,
+            Store::Bucket(bucket) => Some(bucket),
+        }
     }
 }
 
 /// Converts a key to a location in the store. Keys come from the server, so one that needs escaping is a bug.
 fn location(key: &str) -> Result<Location, Error> {
     Ok(Location::parse(key)?)
-}
-
-/// Uploads a stream part by part, so that memory use does not depend on its size.
-async fn upload_parts<E>(
-    upload: &mut dyn MultipartUpload,
-    max_size: u64,
-    content: impl Stream<Item = Result<Bytes, E>> + Send,
-) -> Result<u64, WriteError<E>> {
-    let mut content = pin!(content);
-    let mut part = BytesMut::new();
-    let mut size = 0;
-    while let Some(chunk) = content.next().await {
-        let chunk = chunk.map_err(WriteError::Source)?;
-        size += chunk.len() as u64;
-        if size > max_size {
-            return Err(WriteError::TooLarge);
-        }
-        part.extend_from_slice(&chunk);
-        if part.len() >= PART_SIZE {
-            put_part(upload, &mut part).await?;
-        }
-    }
-    if !part.is_empty() {
-        put_part(upload, &mut part).await?;
-    }
-    Ok(size)
-}
-
-async fn put_part<E>(upload: &mut dyn MultipartUpload, part: &mut BytesMut) -> Result<(), WriteError<E>> {
-    let part = PutPayload::from(std::mem::take(part).freeze());
-    upload.put_part(part).await.map_err(|error| WriteError::Failed(error.into()))
-}
-
-/// Reads a range of a file in chunks. The store's own stream switches threads for every 8 KiB.
-fn read_chunks(file: File, range: Range<u64>) -> BoxStream<'static, io::Result<Bytes>> {
-    stream::try_unfold((file, range), |(mut file, range)| async move {
-        if range.is_empty() {
-            return Ok(None);
-        }
-        let read = spawn_blocking(move || {
-            file.seek(SeekFrom::Start(range.start))?;
-            let mut chunk =
-                Vec::with_capacity(CHUNK_SIZE.min(usize::try_from(range.end - range.start).unwrap_or(CHUNK_SIZE)));
-            (&mut file).take(chunk.capacity() as u64).read_to_end(&mut chunk)?;
-            if chunk.is_empty() {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let rest = range.start + chunk.len() as u64..range.end;
-            Ok(Some((Bytes::from(chunk), (file, rest))))
-        });
-        read.await.map_err(io::Error::other)?
-    })
-    .boxed()
-}
-
-/// Removes the temporary files next to a path that are written before they are renamed to it.
-fn remove_unfinished(path: &Path) -> io::Result<()> {
-    for number in 1.. {
-        if optional(fs::remove_file(unfinished_path(path, number)))?.is_none() {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Returns the path of an unfinished write; the object store uses the same names.
-fn unfinished_path(path: &Path, number: u32) -> PathBuf {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(format!("#{number}"));
-    unfinished.into()
-}
-
-/// Syncs all folders between the keys and the root.
-fn sync_ancestors(root: &Path, keys: &[String]) -> io::Result<()> {
-    let mut folders: Vec<PathBuf> = keys
-        .iter()
-        .flat_map(|key| Path::new(key).ancestors().skip(1).map(|folder| root.join(folder)).collect::<Vec<_>>())
-        .collect();
-    folders.sort_unstable();
-    folders.dedup();
-    // A missing folder was never written to.
-    folders.iter().try_for_each(|folder| optional(sync_folder(folder)).map(drop))
-}
-
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-/// Converts a "not found" error to `None`.
-fn optional<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-async fn run_blocking(f: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<(), Error> {
-    Ok(spawn_blocking(f).await??)
 }
 
 impl Error {
@@ -310,102 +243,9 @@ impl Error {
         let mut causes = std::iter::successors(self.source(), |error| (*error).source());
         causes.any(|cause| cause.downcast_ref().is_some_and(disk_space::is_full))
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-
-    use super::*;
-
-    pub(crate) fn temp_files() -> (tempfile::TempDir, Files) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let files = Files::open(&folder.path().join("files")).expect("a store");
-        (folder, files)
-    }
-
-    fn stream_of(chunks: &[&'static str]) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + use<> {
-        stream::iter(chunks.iter().map(|chunk| Ok(Bytes::from_static(chunk.as_bytes()))).collect::<Vec<_>>())
-    }
-
-    async fn text(files: &Files, range: Option<Range<u64>>) -> String {
-        let content = files.read("a/1", range).await.expect("read").expect("there");
-        let bytes: BytesMut = content.bytes.try_collect().await.expect("whole");
-        String::from_utf8(bytes.to_vec()).expect("text")
-    }
-
-    /// Lists all files and folders of the store.
-    pub(crate) fn list_all(files: &Files) -> Vec<String> {
-        let mut found = Vec::new();
-        let mut folders = vec![files.folder.to_path_buf()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).expect("a folder") {
-                let path = entry.expect("an entry").path();
-                found.push(path.strip_prefix(&files.folder).expect("inside").display().to_string());
-                if path.is_dir() {
-                    folders.push(path);
-                }
-            }
-        }
-        found.sort();
-        found
-    }
-
-    #[tokio::test]
-    async fn content_can_be_read_in_whole_and_in_part_until_it_is_removed() {
-        let (_folder, files) = temp_files();
-        assert_eq!(files.write("a/1", 100, stream_of(&["hello ", "", "world"])).await.expect("written"), 11);
-        assert_eq!(list_all(&files), ["a", "a/1"]);
-        assert_eq!(text(&files, None).await, "hello world");
-        assert_eq!(text(&files, Some(4..7)).await, "o w");
-        assert_eq!(files.read("a/1", Some(4..7)).await.expect("read").expect("there").size, 11);
-        let key = ["a/1".to_owned()];
-        files.remove(&key).await.expect("removed");
-        files.remove(&key).await.expect("removed already");
-        assert!(files.read("a/1", None).await.expect("asked").is_none());
-        files.remove_folder("a").await.expect("removed");
-        files.remove_folder("a").await.expect("removed already");
-        assert_eq!(list_all(&files), [] as [&str; 0]);
-    }
-
-    #[tokio::test]
-    async fn empty_content_and_many_parts_can_be_stored() {
-        let (_folder, files) = temp_files();
-        assert_eq!(files.write("a/1", 0, stream_of(&[])).await.expect("written"), 0);
-        assert_eq!(text(&files, None).await, "");
-        let letters: Vec<Bytes> = (0..40_u8).map(|number| Bytes::from(vec![b'a' + number % 26; 70_000])).collect();
-        let content = stream::iter(letters.clone().into_iter().map(Ok::<_, Infallible>));
-        assert_eq!(files.write("a/1", 40 * 70_000, content).await.expect("written"), 40 * 70_000);
-        assert_eq!(text(&files, None).await.as_bytes(), letters.concat());
-    }
-
-    #[tokio::test]
-    async fn a_write_that_is_too_large_or_fails_leaves_nothing() {
-        let (_folder, files) = temp_files();
-        let written = files.write("a/1", 10, stream_of(&["hello ", "world"])).await;
-        assert!(matches!(written, Err(WriteError::TooLarge)));
-        let broken = stream::iter([Ok(Bytes::from(vec![0; 2 * PART_SIZE])), Err("gone")]);
-        let written = files.write("a/1", u64::MAX, broken).await;
-        assert!(matches!(written, Err(WriteError::Source("gone"))));
-        assert_eq!(list_all(&files), ["a"]);
-    }
-
-    #[tokio::test]
-    async fn remains_of_a_crashed_write_are_removed_with_the_key() {
-        let (_folder, files) = temp_files();
-        files.write("a/1", 10, stream_of(&["x"])).await.expect("written");
-        for unfinished in ["a/1#1", "a/1#2", "a/2#1"] {
-            fs::write(files.folder.join(unfinished), "half").expect("planted");
-        }
-        files.remove(&["a/1".to_owned()]).await.expect("removed");
-        assert_eq!(list_all(&files), ["a", "a/2#1"]);
-        assert!(files.remove_folder("a").await.is_err());
-    }
-
-    /// Killing a process does not show what a power cut would, so the setting itself is checked.
-    #[tokio::test]
-    async fn a_write_waits_for_the_disk() {
-        let (_folder, files) = temp_files();
-        assert!(format!("{:?}", files.store).contains("fsync: true"));
+    /// Returns whether the store cannot be reached or refuses to work for now, so that the request may be repeated.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Bucket(error) if error.is_unavailable())
     }
 }

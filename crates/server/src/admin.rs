@@ -1,13 +1,16 @@
 //! `gable admin …`: administration commands that work on the data itself, also while the server is running.
 
 use std::{
+    fs::OpenOptions,
     io::{Read as _, Write as _},
     path::Path,
 };
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use forge::{
-    Caller, Forge, Options, Unvalidated, runners, tasks, tokens,
+    Caller, Forge, InstanceKey, Options, Unvalidated,
+    clock::SystemSecrets,
+    runners, tasks, tokens,
     users::{self, NewUserRequest, UserUpdate},
 };
 use jiff::SignedDuration;
@@ -20,9 +23,9 @@ use store::{Database, instance::DatabaseContent};
 
 use crate::{
     commands::{Admin, AdminCommand, AdminRunnerCommand, InstanceCommand, TaskCommand, TokenCommand, UserCommand},
-    config::{self, Config},
+    config::{self, Config, Location},
     data_folder::{self, DataFolder, require_instance},
-    exit::{CommandResult, Failure, print_stdout},
+    exit::{CommandResult, Failure, print_line, print_stdout},
     forge_options::{ForgeMode, forge_options},
     instance, migrate,
 };
@@ -32,11 +35,14 @@ pub(crate) fn run(command: Admin) -> CommandResult {
     if let AdminCommand::Token(TokenCommand::Create { scopes, .. }) = &command.command {
         parse_scopes(scopes).map_err(Failure::Usage)?;
     }
-    let Config { data, database, default_projects_limit, .. } = config::load(command.location)?;
-    if let AdminCommand::Instance(command) = command.command {
-        return Ok(instance_command(&data, database.as_deref(), default_projects_limit, command)?);
+    if let AdminCommand::Instance(InstanceCommand::CreateKey { file }) = &command.command {
+        return Ok(create_key(file)?);
     }
-    let forge = open(&data, database.as_deref(), default_projects_limit, Ok)?;
+    let Config { location, default_projects_limit, .. } = config::load(command.location)?;
+    if let AdminCommand::Instance(command) = command.command {
+        return Ok(instance_command(&location, default_projects_limit, command)?);
+    }
+    let forge = open(&location, default_projects_limit, Ok)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
         match command.command {
@@ -59,20 +65,19 @@ fn parse_scopes(words: &[String]) -> Result<Vec<Scope>> {
 /// Opens the instance for a command, with options that `adjust` may change. If no server is running, pending migrations are
 /// applied.
 pub(crate) fn open(
-    data: &Path,
-    database: Option<&str>,
+    location: &Location,
     default_projects_limit: i32,
     adjust: impl FnOnce(Options) -> Result<Options>,
 ) -> Result<Forge> {
-    let folder = DataFolder::open_existing(data)?;
+    let folder = DataFolder::open_existing(location)?;
     let opening_lock = folder.lock_for_opening()?;
-    let database = folder.existing_database(database)?;
+    let database = folder.existing_database(location.database.as_deref())?;
     match folder.lock()? {
         Some(_lock) => migrate::apply_pending(&folder, &database)?,
         None => database.check_version()?,
     }
     let mut db = database.connect_writer()?;
-    let key = instance::open_key(&folder, &mut db)?;
+    let key = folder.open_key(&mut db)?;
     drop(db);
     let options = forge_options(&folder, database, key, default_projects_limit, ForgeMode::Administer)?;
     drop(opening_lock);
@@ -81,12 +86,11 @@ pub(crate) fn open(
 }
 
 /// Runs an `admin instance` command; the server must be stopped.
-fn instance_command(
-    data: &Path,
-    database: Option<&str>,
-    default_projects_limit: i32,
-    command: InstanceCommand,
-) -> Result<()> {
+fn instance_command(location: &Location, default_projects_limit: i32, command: InstanceCommand) -> Result<()> {
+    let (data, database) = (location.folder.as_path(), location.database.as_deref());
+    if location.shared.is_some() {
+        bail!("this command is for an instance with a data folder, not for one with a store");
+    }
     let folder = match (&command, require_instance(data)) {
         (_, Ok(())) => DataFolder::open(data)?,
         // The data folder may be lost while the database still exists.
@@ -94,13 +98,14 @@ fn instance_command(
             Some(database) if holds_instance(&database)? => DataFolder::open(data)?,
             _ => return Err(error),
         },
-        (InstanceCommand::NewKey { .. }, Err(error)) => return Err(error),
+        (InstanceCommand::NewKey { .. } | InstanceCommand::CreateKey { .. }, Err(error)) => return Err(error),
     };
     let _opening_lock = folder.lock_for_opening()?;
     let Some(_lock) = folder.lock()? else {
         bail!("a gable server is using the data folder {}; stop it first", folder.path().display());
     };
     match command {
+        InstanceCommand::CreateKey { file } => create_key(&file),
         InstanceCommand::Rebind => {
             let database = folder.database(database)?;
             instance::rebind(&folder, &database, default_projects_limit)
@@ -111,6 +116,18 @@ fn instance_command(
             instance::replace_key(&folder, &database, yes)
         }
     }
+}
+
+/// Writes a new instance key to a file that does not exist.
+fn create_key(file: &Path) -> Result<()> {
+    let context = || format!("cannot create {}", file.display());
+    let key = InstanceKey::generate(&SystemSecrets);
+    let mut created =
+        data_folder::owner_only(OpenOptions::new().write(true).create_new(true)).open(file).with_context(context)?;
+    created.write_all(format!("{}\n", key.to_text().reveal()).as_bytes()).with_context(context)?;
+    created.sync_all().with_context(context)?;
+    print_line(&format!("created {}; copy it to all nodes, and keep a copy in a safe place", file.display()));
+    Ok(())
 }
 
 fn holds_instance(database: &Database) -> Result<bool> {
@@ -325,7 +342,7 @@ async fn list_runners(forge: &Forge) -> Result<()> {
 /// Returns the password from standard input or a random one, and whether it was generated.
 fn password(from_stdin: bool) -> Result<(Secret, bool)> {
     if !from_stdin {
-        return Ok((forge::clock::Secrets::token(&forge::clock::SystemSecrets), true));
+        return Ok((forge::clock::Secrets::token(&SystemSecrets), true));
     }
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).context("cannot read the password")?;

@@ -162,10 +162,13 @@ fn describe_defects(summary: &ManifestSummary) -> Option<String> {
 
 /// Opens an existing instance for a backup.
 fn open_source(config: &Config) -> Result<BackupSource> {
-    let folder = DataFolder::open_existing(&config.data)?;
+    let folder = DataFolder::open_existing(&config.location)?;
     // Waits for a running migration.
     let _opening_lock = folder.lock_for_opening()?;
-    Ok(BackupSource { data: folder.path().to_owned(), database: folder.existing_database(config.database.as_deref())? })
+    Ok(BackupSource {
+        data: folder.path().to_owned(),
+        database: folder.existing_database(config.location.database.as_deref())?,
+    })
 }
 
 /// Returns the source of scheduled backups.

@@ -275,6 +275,12 @@ pub(crate) enum AdminCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum InstanceCommand {
+    /// Create the key of a new instance with several nodes, which all of them need
+    #[command(after_help = examples!("gable admin instance create-key /etc/gable/instance-key"))]
+    CreateKey {
+        /// File to write, which must not exist
+        file: PathBuf,
+    },
     /// Accept this data folder and this database as one instance
     ///
     /// Use it after one of them was lost, emptied or replaced by an older copy. Files and repositories that the database

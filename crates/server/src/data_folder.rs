@@ -10,9 +10,13 @@ use anyhow::{Context as _, Error, Result, anyhow, bail};
 use files::{Files, logs::Logs, spool::Spools};
 use forge::{InstanceKey, clock::SystemSecrets};
 use git::Repositories;
-use store::{Database, OpenError, SchemaStatus};
+use store::{Conn, Database, OpenError, SchemaStatus};
 
-use crate::{exit::message, instance};
+use crate::{
+    config::{Location, SharedStorage},
+    exit::message,
+    instance, shared_instance,
+};
 
 /// The file of the embedded database.
 pub(crate) const DATABASE: &str = "gable.sqlite3";
@@ -47,10 +51,12 @@ pub(crate) const LOST_AND_FOUND: &str = "lost+found";
 /// A folder that exists while a backup is being restored; the instance is incomplete then.
 pub(crate) const RESTORE_FOLDER: &str = ".restoring";
 
-/// An existing, writable data folder.
+/// An existing, writable data folder, or the cache folder of a node whose files are in a bucket.
 #[derive(Clone)]
 pub(crate) struct DataFolder {
     path: PathBuf,
+    /// If set, the folder is the cache of a node.
+    shared: Option<SharedStorage>,
 }
 
 /// The lock that a server holds while it uses the folder.
@@ -88,16 +94,23 @@ pub(crate) fn no_instance(path: &Path) -> Error {
 impl DataFolder {
     /// Returns a folder that is known to exist.
     pub(crate) fn at(path: &Path) -> Self {
-        Self { path: path.to_owned() }
+        Self { path: path.to_owned(), shared: None }
     }
 
     /// Opens the folder of an existing instance.
-    pub(crate) fn open_existing(path: &Path) -> Result<Self> {
-        require_instance(path)?;
-        Self::open(path)
+    pub(crate) fn open_existing(location: &Location) -> Result<Self> {
+        if location.shared.is_none() {
+            require_instance(&location.folder)?;
+        }
+        Self::of(location)
     }
 
-    /// Opens the folder; creates it if it does not exist.
+    /// Opens the folder of a location; creates it if it does not exist.
+    pub(crate) fn of(location: &Location) -> Result<Self> {
+        Ok(Self { shared: location.shared.clone(), ..Self::open(&location.folder)? })
+    }
+
+    /// Opens a data folder; creates it if it does not exist.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let context = || format!("cannot use the data folder {}", path.display());
         let mut builder = fs::DirBuilder::new();
@@ -109,7 +122,7 @@ impl DataFolder {
         if let Some(parent) = path.parent() {
             let _ = File::open(parent).and_then(|parent| parent.sync_all());
         }
-        let folder = Self { path };
+        let folder = Self { path, shared: None };
         // Reports a read-only folder early.
         folder.lock_file().with_context(context)?;
         Ok(folder)
@@ -153,7 +166,10 @@ impl DataFolder {
             error => error.into(),
         })?;
         ensure_has_tables(&self.path, &schema)?;
-        instance::check_existing(&self.path, &database)?;
+        match self.shared {
+            Some(_) => shared_instance::check_existing(&self.files()?, &database)?,
+            None => instance::check_existing(&self.path, &database)?,
+        }
         Ok(database)
     }
 
@@ -222,9 +238,32 @@ impl DataFolder {
         File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(unusable)
     }
 
-    /// Returns the store of uploads and artifacts.
+    /// Returns what the nodes of the instance share, if it has several.
+    pub(crate) fn shared(&self) -> Option<&SharedStorage> {
+        self.shared.as_ref()
+    }
+
+    /// Returns the store of packs, uploads, avatars and artifacts.
     pub(crate) fn files(&self) -> Result<Files> {
-        Ok(Files::open(&self.path.join("files"))?)
+        match &self.shared {
+            Some(shared) => shared_instance::open_bucket(self, shared),
+            None => Ok(Files::open(&self.path.join("files"))?),
+        }
+    }
+
+    /// Returns the folder for uploads to a bucket that are not complete yet; creates it if it does not exist.
+    pub(crate) fn temporary_folder(&self) -> Result<PathBuf> {
+        let path = self.path.join("uploads");
+        fs::create_dir_all(&path).with_context(|| format!("cannot use {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Reads the instance key of an existing instance and compares it with the one that the database was used with.
+    pub(crate) fn open_key(&self, db: &mut Conn) -> Result<InstanceKey> {
+        match &self.shared {
+            Some(shared) => shared_instance::open_key(shared, db),
+            None => instance::open_key(self, db),
+        }
     }
 
     /// Returns the store of CI traces.

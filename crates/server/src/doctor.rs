@@ -59,8 +59,10 @@ fn examine(
     (fix, forget_missing, quick): (bool, bool, bool),
     findings: &mut Vec<Finding>,
 ) -> Result<bool> {
-    let data = &config.data;
-    require_instance(data)?;
+    let data = &config.location.folder;
+    if config.location.shared.is_none() {
+        require_instance(data)?;
+    }
     findings.extend(folder::examine(data, config.min_free_disk, fix));
     findings.push(match git::check_version() {
         Ok(version) => Finding::ok("git", format!("git {version} is installed")),
@@ -71,9 +73,9 @@ fn examine(
         findings.push(Finding::problem("restore", text, "run the restore again unless it is still running"));
         return Ok(true);
     }
-    let folder = DataFolder::open_existing(data)?;
+    let folder = DataFolder::open_existing(&config.location)?;
     let opening_lock = folder.lock_for_opening()?;
-    let database = match folder.existing_database(config.database.as_deref()) {
+    let database = match folder.existing_database(config.location.database.as_deref()) {
         Ok(database) => database,
         Err(error) => {
             findings.push(Finding::problem("database", exit::message(&error), DATABASE_REMEDY));

@@ -24,6 +24,7 @@ mod repository;
 mod runner;
 mod secret_variables;
 mod serve;
+mod shared_instance;
 mod signals;
 mod slow_clients;
 mod suggestions;

@@ -13,10 +13,10 @@ use store::{Conn, Database, SchemaStatus};
 
 use crate::{
     commands::Migrate,
-    config::{self, Config},
+    config::{self, Config, Location},
     data_folder::{self, DATABASE, DataFolder, RESTORE_FOLDER, owner_only},
     exit::{CommandResult, print_line},
-    instance,
+    instance, shared_instance,
 };
 
 /// The maximum number of copies to keep.
@@ -33,12 +33,14 @@ pub(crate) fn run(command: Migrate) -> CommandResult {
 }
 
 fn migrate_or_dry_run(config: Config, dry_run: bool) -> Result<()> {
-    let Config { data, database, .. } = config;
-    data_folder::require_instance(&data)?;
-    if dry_run {
-        return dry_run_pending(&data, database.as_deref());
+    let Location { folder: data, database, shared } = config.location.clone();
+    if shared.is_none() {
+        data_folder::require_instance(&data)?;
     }
-    let folder = DataFolder::open_existing(&data)?;
+    if dry_run {
+        return dry_run_pending(&config.location);
+    }
+    let folder = DataFolder::open_existing(&config.location)?;
     let _opening_lock = folder.lock_for_opening()?;
     let database = folder.existing_database(database.as_deref())?;
     let schema = database.schema_status()?;
@@ -164,7 +166,8 @@ fn require_disk_space(folder: &Path) -> Result<()> {
 }
 
 /// Tests pending migrations and leaves nothing behind, not even the lock files.
-fn dry_run_pending(folder: &Path, url: Option<&str>) -> Result<()> {
+fn dry_run_pending(location: &Location) -> Result<()> {
+    let (folder, url) = (location.folder.as_path(), location.database.as_deref());
     if folder.join(RESTORE_FOLDER).exists() {
         bail!("a restore into the data folder {} was interrupted; run it again", folder.display());
     }
@@ -176,7 +179,10 @@ fn dry_run_pending(folder: &Path, url: Option<&str>) -> Result<()> {
     };
     let schema = database.schema_status()?;
     data_folder::ensure_has_tables(folder, &schema)?;
-    instance::check_existing(folder, &database)?;
+    match &location.shared {
+        Some(_) => shared_instance::check_existing(&DataFolder::of(location)?.files()?, &database)?,
+        None => instance::check_existing(folder, &database)?,
+    }
     print_schema(&schema);
     if schema.pending.is_empty() {
         return print_storage_upgrade(folder, &mut database.connect_reader()?);

@@ -67,6 +67,16 @@ pub(crate) fn check(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns an error if a private key that is not in the data folder is accessible to all users.
+pub(crate) fn check_key(path: &Path) -> Result<()> {
+    let mode = fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o777);
+    let key = ExposedPath { path: path.to_owned(), mode, wanted_mode: 0o600, is_key: true };
+    if key.is_world_accessible() {
+        bail!("{}, but is a private key; {}", key.problem(), key.remedy());
+    }
+    Ok(())
+}
+
 /// Logs a warning for every path that is accessible to other users.
 pub(crate) fn warn_about_exposed_paths(folder: &Path) {
     for exposed in exposed_paths(folder) {

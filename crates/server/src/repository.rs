@@ -24,7 +24,7 @@ struct SelectedProject {
 
 /// Runs a `repository` command.
 pub(crate) fn run(command: RepositoryArguments) -> CommandResult {
-    let Config { data, database, default_projects_limit, .. } = config::load(command.location)?;
+    let Config { location, default_projects_limit, .. } = config::load(command.location)?;
     // The folders of repositories belong to the server, so packs are linked in folders of this command.
     let mut own_folder = None;
     let with_own_folder = |options: Options| {
@@ -32,7 +32,7 @@ pub(crate) fn run(command: RepositoryArguments) -> CommandResult {
         own_folder = Some(folder);
         Ok(Options { repositories, ..options })
     };
-    let forge = admin::open(&data, database.as_deref(), default_projects_limit, with_own_folder)?;
+    let forge = admin::open(&location, default_projects_limit, with_own_folder)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let result = runtime.block_on(async {
         match command.command {

@@ -3,6 +3,7 @@
 //! `GABLE_TEST_DATABASE=postgres://…` runs the same tests on PostgreSQL, each in its own database.
 
 pub mod browser;
+pub mod bucket;
 pub mod bulk;
 mod clock;
 mod database;

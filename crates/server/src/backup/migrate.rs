@@ -25,20 +25,20 @@ use crate::{
 pub(crate) fn run(command: MigrateDatabase) -> CommandResult {
     let MigrateDatabase { to, quiet, location } = command;
     let config = config::load(location)?;
-    let folder = DataFolder::open_existing(&config.data)?;
+    let folder = DataFolder::open_existing(&config.location)?;
     let _opening_lock = folder.lock_for_opening()?;
     let Some(_lock) = folder.lock()? else {
         return Err(
             anyhow!("a gable server is using the data folder {}; stop it first", folder.path().display()).into()
         );
     };
-    if to == "sqlite" && config.database.is_none() {
+    if to == "sqlite" && config.location.database.is_none() {
         return Err(Failure::Usage(anyhow!(
             "the instance already uses the embedded database; to move from PostgreSQL, give its URL with --database"
         )));
     }
-    let source = folder.existing_database(config.database.as_deref())?;
-    let leaves_embedded = config.database.is_none();
+    let source = folder.existing_database(config.location.database.as_deref())?;
+    let leaves_embedded = config.location.database.is_none();
     let aside = folder.path().join(data_folder::MOVED);
     if leaves_embedded && aside.exists() {
         return Err(anyhow!("{} is left from an earlier migration; move it away first", aside.display()).into());

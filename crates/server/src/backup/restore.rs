@@ -35,8 +35,8 @@ pub(crate) fn run(command: RestoreCommand) -> CommandResult {
     let RestoreCommand { from, snapshot, quiet, location } = command;
     let config = config::load(location)?;
     // Before the folder is created, so that a wrong URL changes nothing.
-    let postgres = config.database.as_deref().map(data_folder::postgres).transpose()?;
-    let mut target = RestoreTarget::open(&config.data)?;
+    let postgres = config.location.database.as_deref().map(data_folder::postgres).transpose()?;
+    let mut target = RestoreTarget::open(&config.location.folder)?;
     let mut progress = Progress::new(quiet);
     let (header, summary) = fill(&mut target, &from, snapshot.as_deref(), postgres, &mut progress)?;
     drop(progress);
@@ -55,7 +55,7 @@ pub(crate) fn run(command: RestoreCommand) -> CommandResult {
     print_line(&format!(
         "restored the backup of {} into {}: {} rows, {} repositories; start the server with `gable serve`",
         header.taken_at,
-        config.data.display(),
+        config.location.folder.display(),
         summary.rows.values().sum::<u64>(),
         summary.repositories,
     ));

@@ -1,6 +1,7 @@
 //! The configuration: [`settings`] declares the settings, [`sources`] collects them from flags, `GABLE_…` variables and
 //! the TOML file, and [`load`] checks them.
 
+mod location;
 mod settings;
 mod sources;
 
@@ -19,20 +20,20 @@ use webhooks::TimeFormat;
 
 use self::settings::{HookTimeFormat, TlsFiles};
 pub(crate) use self::{
+    location::{Location, SharedStorage},
     settings::{
         DataLocation, DoctorSettings, IsolationKind, JobSettings, LogFilter, LogFormat, NetworkKind, ServerAddress,
         Settings,
     },
     sources::ExplicitSettings,
 };
-use crate::{data_folder, exit::Failure, tls::CertificateFiles};
+use crate::{exit::Failure, tls::CertificateFiles};
 
 /// The complete and checked configuration.
 pub(crate) struct Config {
     /// The configuration file, if any.
     pub(crate) file: Option<PathBuf>,
-    pub(crate) data: PathBuf,
-    pub(crate) database: Option<String>,
+    pub(crate) location: Location,
     pub(crate) listen: SocketAddr,
     pub(crate) ssh_listen: Option<SocketAddr>,
     pub(crate) dialect: Dialect,
@@ -85,15 +86,16 @@ pub(crate) fn load<T>(settings: ExplicitSettings<T>) -> Result<Config, Failure> 
 
 fn check(settings: Settings) -> Result<Config> {
     let dialect = settings.dialect.parse()?;
+    let file = settings.location.file.config.clone();
+    let location = location::check(settings.location)?;
     let tls = check_tls(settings.tls)?;
     let redirect_listen = settings.redirect_listen.as_deref().map(parse_listen).transpose()?;
     if redirect_listen.is_some() && tls.is_none() {
         bail!("redirect-listen requires tls-certificate and tls-key");
     }
     Ok(Config {
-        file: settings.location.file.config,
-        data: settings.location.data,
-        database: settings.location.database.map(check_database).transpose()?,
+        file,
+        location,
         listen: parse_listen(&settings.listen.listen)?,
         ssh_listen: settings.ssh_listen.as_deref().map(parse_listen).transpose()?,
         dialect,
@@ -139,12 +141,6 @@ impl From<HookTimeFormat> for TimeFormat {
             HookTimeFormat::Iso8601 => Self::Iso8601,
         }
     }
-}
-
-/// Checks a database URL before anything is done.
-fn check_database(url: String) -> Result<String> {
-    data_folder::postgres(&url)?;
-    Ok(url)
 }
 
 /// Checks a log filter. A word that is not a level is refused: it would be taken for a target, and nothing would be logged.
@@ -206,7 +202,7 @@ mod tests {
         let file = "data = \"/srv/gable\"\nlisten = \"[::1]:9\"\ndialect = \"gitlab\"\n";
         let config = config(&["--listen", "127.0.0.1:1"], file).expect("loaded");
         assert_eq!(config.listen.to_string(), "127.0.0.1:1");
-        assert_eq!(config.data, Path::new("/srv/gable"));
+        assert_eq!(config.location.folder, Path::new("/srv/gable"));
         assert_eq!(config.dialect, Dialect::Gitlab);
         assert_eq!(config.max_body_size, 1_048_576);
     }

@@ -132,6 +132,19 @@ pub(crate) struct DataLocation {
     /// variable or the file instead of the flag
     #[arg(long, env = "GABLE_DATABASE", value_name = "URL", hide_env_values = true, global = true)]
     pub(super) database: Option<String>,
+    /// S3 bucket (s3://bucket/prefix) for the files of an instance with several nodes; requires `database`, `cache` and
+    /// `instance-key-file`. Endpoint, region and credentials are read from the usual AWS_… variables
+    #[arg(long, env = "GABLE_STORE", value_name = "URL", global = true)]
+    pub(super) store: Option<String>,
+    /// File with AWS_… variables, one NAME=value per line; those of the environment have precedence
+    #[arg(long, env = "GABLE_STORE_VARIABLES", value_name = "FILE", global = true)]
+    pub(super) store_variables: Option<PathBuf>,
+    /// Folder for the cache of this node, used instead of the data folder if `store` is set; it may be deleted at any time
+    #[arg(long, env = "GABLE_CACHE", value_name = "DIR", global = true)]
+    pub(super) cache: Option<PathBuf>,
+    /// File with the instance key, the same for all nodes; only with `store`
+    #[arg(long, env = "GABLE_INSTANCE_KEY_FILE", value_name = "FILE", global = true)]
+    pub(super) instance_key_file: Option<PathBuf>,
 }
 
 /// The settings that `gable doctor` checks an instance with.

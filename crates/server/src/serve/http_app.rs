@@ -52,7 +52,7 @@ fn visible_settings(config: &Config) -> Vec<(&'static str, String)> {
     let limit = |count: Option<std::num::NonZeroU32>| count.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
     let yes = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
     vec![
-        ("data", config.data.display().to_string()),
+        ("data", config.location.folder.display().to_string()),
         ("listen", config.listen.to_string()),
         ("ssh-listen", config.ssh_listen.map_or_else(|| "off".to_owned(), |address| address.to_string())),
         ("external-url", config.external_url.clone().unwrap_or_else(|| "that of each request".to_owned())),

@@ -42,6 +42,7 @@ use crate::{
     log_writer::LogWriter,
     logging, migrate, monitoring, permissions,
     runner::{self, BuiltInRunner},
+    shared_instance,
     signals::stop_signal,
     suggestions, tls,
 };
@@ -86,26 +87,40 @@ struct OpenInstance {
     folder: DataFolder,
     database: Database,
     options: Options,
-    binding_updater: BindingUpdater,
+    /// `None` if the nodes of the instance share a bucket.
+    binding_updater: Option<BindingUpdater>,
 }
 
 impl OpenInstance {
     /// Opens the instance; the lock keeps other servers from the data folder.
     fn open(config: &Config) -> Result<(Self, ServerLock)> {
-        let folder = DataFolder::open(&config.data)?;
+        let folder = DataFolder::of(&config.location)?;
         permissions::check(folder.path())?;
         // Released at the end of this function.
         let _opening_lock = folder.lock_for_opening()?;
         let Some(lock) = folder.lock()? else {
             bail!("another gable server is using the data folder {}; stop it first", folder.path().display());
         };
-        let database = folder.database(config.database.as_deref())?;
+        let database = folder.database(config.location.database.as_deref())?;
         // Before anything is written to the folder or the database.
-        instance::check(folder.path(), &database)?;
+        match folder.shared() {
+            Some(_) => {
+                let files = folder.files()?;
+                shared_instance::probe(&files)?;
+                shared_instance::check(&files, &database)?;
+            }
+            None => drop(instance::check(folder.path(), &database)?),
+        }
         folder.create_database_file(&database)?;
         migrate::apply_pending(&folder, &database)?;
         git::check_version()?;
-        let (binding_updater, key) = instance::bind(&folder, &database)?;
+        let (binding_updater, key) = match folder.shared() {
+            Some(shared) => (None, shared_instance::bind(&folder.files()?, &database, shared)?),
+            None => {
+                let (updater, key) = instance::bind(&folder, &database)?;
+                (Some(updater), key)
+            }
+        };
         let mode = ForgeMode::Serve {
             cache_size: config.cache_size,
             min_free_disk: config.min_free_disk,

@@ -31,7 +31,7 @@ impl Workers {
     pub(super) async fn start(
         forge: &Forge,
         webhook_client: Client,
-        binding_updater: BindingUpdater,
+        binding_updater: Option<BindingUpdater>,
         backups: Option<(Backups, BackupSource)>,
         stopped: &watch::Receiver<bool>,
     ) -> Result<Self> {
@@ -43,9 +43,9 @@ impl Workers {
         let mut workers = vec![
             task_worker::start(forge.clone(), stopped.clone()),
             tokio::spawn(run_webhook_dispatcher(forge.clone(), webhook_client, stopped.clone())),
-            binding_updater.advance_until_stopped(stopped.clone()),
             memory::release_until_stopped(stopped.clone()),
         ];
+        workers.extend(binding_updater.map(|updater| updater.advance_until_stopped(stopped.clone())));
         workers.extend(backups.map(|(backups, source)| backup::schedule::start(backups, source, stopped.clone())));
         Ok(Self(workers))
     }

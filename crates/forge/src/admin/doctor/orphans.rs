@@ -51,6 +51,16 @@ pub(super) fn report_orphans(
     findings
 }
 
+/// Reports objects of a bucket without a row. They cannot be moved aside.
+pub(super) fn report_unlisted_objects(check: &'static str, keys: &[impl AsRef<str>]) -> Finding {
+    if keys.is_empty() {
+        return Finding::ok(check, "there are none");
+    }
+    let paths: Vec<PathBuf> = keys.iter().map(|key| PathBuf::from(key.as_ref())).collect();
+    let text = format!("{} objects of the store are not in the database: {}", paths.len(), examples(&paths));
+    Finding::warning(check, text, "remove them with a client of the store if they are not needed")
+}
+
 /// Reports links in the place of folders that are in use.
 pub(super) fn report_links(check: &'static str, paths: &[PathBuf]) -> Option<Finding> {
     let text = format!("{} folders are links, whose targets are not checked: {}", paths.len(), examples(paths));

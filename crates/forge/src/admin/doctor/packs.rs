@@ -10,7 +10,10 @@ use git::PACK_EXTENSIONS;
 use model::PackId;
 use store::checks::{self, PackRow};
 
-use super::{BATCH, DoctorOptions, Finding, MAX_EXAMPLES, orphans::report_orphans};
+use super::{
+    BATCH, DoctorOptions, Finding, MAX_EXAMPLES,
+    orphans::{report_orphans, report_unlisted_objects},
+};
 use crate::{
     Caller, Forge, ReadTx, Result, blocking,
     maintenance::{PACK_FOLDER, UNLISTED_FILE_AGE},
@@ -158,7 +161,9 @@ async fn report_unlisted(forge: &Forge, options: &DoctorOptions, packs: &PackFil
             |file: &&str| now.duration_since(packs.files[*file].modified).is_ok_and(|age| age > 2 * UNLISTED_FILE_AGE);
         unlisted.retain(is_old);
     }
-    let folder = forge.shared().files.folder();
+    let Some(folder) = forge.shared().files.folder() else {
+        return Ok(vec![report_unlisted_objects("packs without rows", &unlisted)]);
+    };
     let paths: Vec<PathBuf> = unlisted.into_iter().map(|file| folder.join(file)).collect();
     Ok(report_orphans(options, "packs without rows", "packs", folder, paths))
 }

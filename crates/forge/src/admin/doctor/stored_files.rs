@@ -1,36 +1,56 @@
 //! Checks that the files of uploads, avatars, artifacts and traces match their rows.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs::{self, DirBuilder, File, FileType, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
+use files::FileEntry;
 use model::StorageId;
 use store::checks::{self, StoredFileKind, StoredFileRow};
 
 use super::{
     BATCH, DoctorOptions, Finding, MAX_EXAMPLES, check_failed,
-    orphans::{report_links, report_orphans},
+    orphans::{report_links, report_orphans, report_unlisted_objects},
 };
-use crate::{Caller, Error, Forge, Result};
+use crate::{Caller, Error, Forge, Result, blocking, maintenance::UNLISTED_FILE_AGE};
 
 /// A folder of the file system itself at the top of a disk, which is never an orphan.
 const FILE_SYSTEM_FOLDER: &str = "lost+found";
 
 impl Forge {
-    /// Returns the top-level folder of the data folder, and the folder in it that contains these files.
-    fn folders_of(&self, kind: StoredFileKind) -> (PathBuf, PathBuf) {
+    /// Returns the top-level folder of the data folder, and the folder in it that contains these files; `None` if they
+    /// are in a bucket.
+    fn folders_of(&self, kind: StoredFileKind) -> Option<Folders> {
         let shared = self.shared();
-        let (files, traces) = (shared.files.folder(), shared.logs.folder());
-        match kind {
-            StoredFileKind::Uploads => (files.to_owned(), files.join("uploads")),
-            StoredFileKind::Avatars => (files.to_owned(), files.join("avatars")),
-            StoredFileKind::Artifacts => (files.to_owned(), files.join("artifacts")),
-            StoredFileKind::Traces => (traces.to_owned(), traces.to_owned()),
+        if kind == StoredFileKind::Traces {
+            let root = shared.logs.folder().to_owned();
+            return Some(Folders { of_kind: root.clone(), root });
         }
+        let root = shared.files.folder()?.to_owned();
+        Some(Folders { of_kind: root.join(key_folder(kind)), root })
+    }
+}
+
+/// The folders of a kind of files.
+struct Folders {
+    /// The top-level folder in the data folder.
+    root: PathBuf,
+    /// The folder that contains the files.
+    of_kind: PathBuf,
+}
+
+/// Returns the folder of the keys of these files.
+fn key_folder(kind: StoredFileKind) -> &'static str {
+    match kind {
+        StoredFileKind::Uploads => "uploads",
+        StoredFileKind::Avatars => "avatars",
+        StoredFileKind::Artifacts => "artifacts",
+        StoredFileKind::Traces => "traces",
     }
 }
 
@@ -47,27 +67,86 @@ fn check_names(kind: StoredFileKind) -> (&'static str, &'static str) {
 /// Reports rows without files, and files without rows.
 pub(super) async fn check(forge: &Forge, options: &DoctorOptions, kind: StoredFileKind, findings: &mut Vec<Finding>) {
     let (rows, files) = check_names(kind);
-    let compared = match compare(forge, kind).await {
+    let Some(folders) = forge.folders_of(kind) else {
+        if let Err(error) = check_objects(forge, kind, findings).await {
+            findings.push(check_failed(rows, &error));
+        }
+        return;
+    };
+    let compared = match compare(forge, kind, &folders.of_kind).await {
         Ok(compared) => compared,
         Err(error) => return findings.push(check_failed(rows, &error)),
     };
     findings.push(if compared.missing.is_empty() {
         Finding::ok(rows, "every row has its file")
     } else {
-        report_missing(forge, options, kind, &compared).await
+        report_missing(forge, options, kind, &compared, &folders.of_kind).await
     });
-    match find_orphans(forge, kind, &compared.folders).await {
+    match find_orphans(forge, kind, &folders.of_kind, &compared.folders).await {
         Ok(found) => {
             let links = report_links(files, &found.links);
             // "There are none" is not reported beside links.
             let has_links = links.is_some();
             findings.extend(links);
             if !has_links || !found.orphans.is_empty() {
-                findings.extend(report_orphans(options, files, rows, &forge.folders_of(kind).0, found.orphans));
+                findings.extend(report_orphans(options, files, rows, &folders.root, found.orphans));
             }
         }
         Err(error) => findings.push(check_failed(files, &error)),
     }
+}
+
+/// Compares the rows with the objects of a bucket.
+async fn check_objects(forge: &Forge, kind: StoredFileKind, findings: &mut Vec<Finding>) -> Result<()> {
+    let (rows, files) = check_names(kind);
+    let (mut missing, mut after) = (Vec::new(), 0);
+    let mut known = HashSet::new();
+    let sizes = list_objects(forge, key_folder(kind)).await?;
+    loop {
+        let batch =
+            forge.read(Caller::system(), move |tx| Ok(checks::stored_files(tx.db(), kind, after, BATCH)?)).await?;
+        let Some(last) = batch.last() else { break };
+        after = last.id;
+        for row in batch {
+            let key = format!("{}/{}/{}", key_folder(kind), row.storage, row.id);
+            if sizes.get(&key).is_none_or(|object| i64::try_from(object.size) != Ok(row.size)) {
+                missing.push(row.id);
+            }
+            known.insert(key);
+        }
+    }
+    // Rows that were deleted or inserted after the objects were listed do not count.
+    let ids = missing.clone();
+    let existing = forge.read(Caller::system(), move |tx| Ok(checks::existing_ids(tx.db(), kind, &ids)?)).await?;
+    missing.retain(|id| existing.contains(id));
+    findings.push(if missing.is_empty() {
+        Finding::ok(rows, "every row has its object in the store")
+    } else {
+        let examples: Vec<String> = missing.iter().take(MAX_EXAMPLES).map(ToString::to_string).collect();
+        let text = format!("{} objects are missing or truncated, such as {}", missing.len(), examples.join(", "));
+        Finding::problem(rows, text, "restore them from a backup")
+    });
+    // Younger objects may belong to uploads in progress.
+    let is_old = |modified: SystemTime| modified.elapsed().is_ok_and(|age| age > 2 * UNLISTED_FILE_AGE);
+    let unlisted = sizes.iter().filter(|(key, object)| !known.contains(*key) && is_old(object.modified));
+    let mut unlisted: Vec<&String> = unlisted.map(|(key, _)| key).collect();
+    unlisted.sort_unstable();
+    findings.push(report_unlisted_objects(files, &unlisted));
+    Ok(())
+}
+
+/// Returns the objects in a folder of the store by key.
+async fn list_objects(forge: &Forge, folder: &'static str) -> Result<HashMap<String, FileEntry>> {
+    let store = forge.shared().files.clone();
+    let list = move || {
+        let mut found = HashMap::new();
+        store.list(folder, &mut |entry| {
+            found.insert(entry.key.clone(), entry);
+            Ok(())
+        })?;
+        Ok(found)
+    };
+    blocking::spawn(list).await
 }
 
 /// Moves files without rows aside.
@@ -78,9 +157,10 @@ pub(super) async fn move_orphans_aside(
     findings: &mut Vec<Finding>,
 ) -> Result<()> {
     let (rows, files) = check_names(kind);
-    let compared = compare(forge, kind).await?;
-    let found = find_orphans(forge, kind, &compared.folders).await?;
-    findings.extend(report_orphans(options, files, rows, &forge.folders_of(kind).0, found.orphans));
+    let Some(folders) = forge.folders_of(kind) else { return Ok(()) };
+    let compared = compare(forge, kind, &folders.of_kind).await?;
+    let found = find_orphans(forge, kind, &folders.of_kind, &compared.folders).await?;
+    findings.extend(report_orphans(options, files, rows, &folders.root, found.orphans));
     Ok(())
 }
 
@@ -95,9 +175,8 @@ struct Comparison {
     folders: HashSet<String>,
 }
 
-async fn compare(forge: &Forge, kind: StoredFileKind) -> Result<Comparison> {
+async fn compare(forge: &Forge, kind: StoredFileKind, folder: &Path) -> Result<Comparison> {
     let (mut compared, mut after) = (Comparison::default(), 0);
-    let (_, folder) = forge.folders_of(kind);
     loop {
         let rows =
             forge.read(Caller::system(), move |tx| Ok(checks::stored_files(tx.db(), kind, after, BATCH)?)).await?;
@@ -131,6 +210,7 @@ async fn report_missing(
     options: &DoctorOptions,
     kind: StoredFileKind,
     compared: &Comparison,
+    folder: &Path,
 ) -> Finding {
     let ids: Vec<i64> = compared.missing.iter().map(|row| row.id).collect();
     let examples: Vec<String> = ids.iter().take(MAX_EXAMPLES).map(ToString::to_string).collect();
@@ -143,7 +223,7 @@ async fn report_missing(
     if !options.fix || !options.forget_missing {
         return Finding::problem(check, text, remedy);
     }
-    match delete_rows(forge, options, kind, compared).await {
+    match delete_rows(forge, options, kind, compared, folder).await {
         Ok(list) => {
             let done = format!("delete their rows; {} lists them", list.display());
             Finding::problem(check, text, done).fixed()
@@ -173,14 +253,14 @@ async fn delete_rows(
     options: &DoctorOptions,
     kind: StoredFileKind,
     compared: &Comparison,
+    folder: &Path,
 ) -> std::result::Result<PathBuf, DeleteError> {
     if options.server_running {
         return Err(DeleteError::ServerRunning);
     }
-    let (_, folder) = forge.folders_of(kind);
-    let found = entries(&folder)?;
+    let found = entries(folder)?;
     if found.iter().all(|(path, _)| path.ends_with(FILE_SYSTEM_FOLDER)) {
-        return Err(DeleteError::EmptyFolder(folder));
+        return Err(DeleteError::EmptyFolder(folder.to_owned()));
     }
     if let Some(error) = &compared.io_error {
         return Err(DeleteError::NotInspected(error.clone()));
@@ -222,15 +302,14 @@ struct Orphans {
 }
 
 /// Finds files without a row in the folders of the server; links are not followed.
-async fn find_orphans(forge: &Forge, kind: StoredFileKind, in_use: &HashSet<String>) -> Result<Orphans> {
-    let (_, folder) = forge.folders_of(kind);
+async fn find_orphans(forge: &Forge, kind: StoredFileKind, folder: &Path, in_use: &HashSet<String>) -> Result<Orphans> {
     let mut found = Orphans::default();
-    if fs::symlink_metadata(&folder).is_ok_and(|data| data.is_symlink()) {
+    if fs::symlink_metadata(folder).is_ok_and(|data| data.is_symlink()) {
         let list = if in_use.is_empty() { &mut found.orphans } else { &mut found.links };
-        list.push(folder);
+        list.push(folder.to_owned());
         return Ok(found);
     }
-    for (path, file_type) in entries(&folder)? {
+    for (path, file_type) in entries(folder)? {
         let storage = match storage_id(&path) {
             Some(storage) if file_type.is_dir() => storage,
             Some(storage) if file_type.is_symlink() && in_use.contains(storage.as_str()) => {

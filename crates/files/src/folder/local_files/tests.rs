@@ -3,17 +3,17 @@ use std::{os::unix::fs::MetadataExt as _, time::Duration};
 use tempfile::TempDir;
 
 use super::*;
-use crate::tests::{list_all, temp_files};
+use crate::folder::tests::{list_all, temp_folder};
 
 /// A store, and a folder with local files.
 struct Setup {
     folder: TempDir,
-    files: Files,
+    files: Folder,
 }
 
 impl Setup {
     fn new() -> Self {
-        let (folder, files) = temp_files();
+        let (folder, files) = temp_folder();
         Self { folder, files }
     }
 
@@ -36,7 +36,7 @@ impl Setup {
 
     fn store(&self, key: &str, content: &str) -> Result<(), Error> {
         let local = self.create_local("stored", content);
-        let stored = self.files.store_file(key, &local);
+        let stored = self.files.store_files(&[(key, &local)]);
         fs::remove_file(local).expect("still there");
         stored
     }
@@ -54,7 +54,7 @@ impl Setup {
     }
 
     fn stored_path(&self, key: &str) -> PathBuf {
-        self.files.folder.join(key)
+        self.files.path.join(key)
     }
 
     fn list(&self, folder: &str) -> Vec<FileEntry> {

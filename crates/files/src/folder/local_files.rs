@@ -16,7 +16,8 @@ use std::{
     time::SystemTime,
 };
 
-use crate::{Error, Files, location, optional, remove_unfinished, sync_ancestors, sync_folder, unfinished_path};
+use super::{Folder, optional, remove_unfinished, sync_ancestors, sync_folder, unfinished_path};
+use crate::{Error, FileEntry, location};
 
 /// The mode of stored files.
 const READ_ONLY: u32 = 0o444;
@@ -24,31 +25,9 @@ const READ_ONLY: u32 = 0o444;
 /// The function that links a file, normally [`fs::hard_link`].
 pub(crate) type HardLink = fn(&Path, &Path) -> io::Result<()>;
 
-/// A stored file as listed by [`Files::list`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileEntry {
-    /// Its key.
-    pub key: String,
-    /// Its size in bytes.
-    pub size: u64,
-    /// The time at which it was stored.
-    pub modified: SystemTime,
-}
-
-impl Files {
-    /// Stores a local file under a new key; it is on disk on return. Blocking.
-    ///
-    /// The local file stays, but it becomes read-only and must not be modified any more, because it may be linked to
-    /// the stored one. An existing key is refused with [`Error::AlreadyExists`], but this is no lock: two concurrent
-    /// calls with the same key may both succeed.
-    pub fn store_file(&self, key: &str, file: &Path) -> Result<(), Error> {
-        self.store_files(&[(key, file)])
-    }
-
-    /// Stores local files like [`Self::store_file`], with fewer syncs if their keys share a folder. Blocking.
-    ///
-    /// If one fails, the others are removed again.
-    pub fn store_files(&self, files: &[(impl AsRef<str>, impl AsRef<Path>)]) -> Result<(), Error> {
+impl Folder {
+    /// See [`crate::Files::store_files`].
+    pub(crate) fn store_files(&self, files: &[(impl AsRef<str>, impl AsRef<Path>)]) -> Result<(), Error> {
         let mut placed = Vec::with_capacity(files.len());
         let stored = self.place_files(files, &mut placed);
         if stored.is_err() {
@@ -61,13 +40,9 @@ impl Files {
         stored
     }
 
-    /// Makes a stored file available as the local file `to`, which must not be modified; returns `false` if the key
-    /// does not exist. Blocking.
-    ///
-    /// If `to` exists, it is assumed to have the content of the key. A power cut can remove a new file, but not leave
-    /// an incomplete one.
-    pub fn fetch_file(&self, key: &str, to: &Path) -> Result<bool, Error> {
-        let path = self.path(key)?;
+    /// See [`crate::Files::fetch_file`].
+    pub(crate) fn fetch_file(&self, key: &str, to: &Path) -> Result<bool, Error> {
+        let path = self.path_of(key)?;
         if to.try_exists()? {
             return Ok(true);
         }
@@ -81,14 +56,11 @@ impl Files {
         }
     }
 
-    /// Calls `each` for every key in a folder and below it, in no particular order, until it returns an error. An empty
-    /// `folder` lists the whole store. Blocking.
-    ///
-    /// Keys that are stored or removed meanwhile may be missing. Unfinished writes are not listed.
-    pub fn list(&self, folder: &str, each: &mut dyn FnMut(FileEntry) -> Result<(), Error>) -> Result<(), Error> {
+    /// See [`crate::Files::list`].
+    pub(crate) fn list(&self, folder: &str, each: &mut dyn FnMut(FileEntry) -> Result<(), Error>) -> Result<(), Error> {
         let open_folder = |path: &Path| optional(fs::read_dir(path));
         // One open folder per level, because a folder may have too many files to hold their names in memory.
-        let mut folders: Vec<ReadDir> = open_folder(&self.path(folder)?)?.into_iter().collect();
+        let mut folders: Vec<ReadDir> = open_folder(&self.path_of(folder)?)?.into_iter().collect();
         while let Some(deepest) = folders.last_mut() {
             let Some(entry) = deepest.next().transpose()? else {
                 folders.pop();
@@ -108,14 +80,19 @@ impl Files {
         Ok(())
     }
 
-    /// Removes keys like [`Self::remove`]. Blocking.
-    pub fn remove_files(&self, keys: &[String]) -> Result<(), Error> {
+    /// Returns the size of a key; `None` if it does not exist.
+    pub(crate) fn size(&self, key: &str) -> Result<Option<u64>, Error> {
+        Ok(optional(fs::metadata(self.path_of(key)?))?.map(|metadata| metadata.len()))
+    }
+
+    /// See [`crate::Files::remove`].
+    pub(crate) fn remove_files(&self, keys: &[String]) -> Result<(), Error> {
         for key in keys {
-            let path = self.path(key)?;
+            let path = self.path_of(key)?;
             optional(fs::remove_file(&path))?;
             remove_unfinished(&path)?;
         }
-        Ok(sync_ancestors(&self.folder, keys)?)
+        Ok(sync_ancestors(&self.path, keys)?)
     }
 
     /// Returns the folders that are known to be on disk.
@@ -124,13 +101,13 @@ impl Files {
     }
 
     /// Returns the path of a key.
-    fn path(&self, key: &str) -> Result<PathBuf, Error> {
-        Ok(self.folder.join(String::from(location(key)?)))
+    fn path_of(&self, key: &str) -> Result<PathBuf, Error> {
+        Ok(self.path.join(String::from(location(key)?)))
     }
 
     /// Returns the key of a path; `None` for an unfinished write.
     fn key<'a>(&self, path: &'a Path) -> Option<&'a str> {
-        let key = path.strip_prefix(&self.folder).ok()?.to_str()?;
+        let key = path.strip_prefix(&self.path).ok()?.to_str()?;
         (!is_unfinished(key)).then_some(key)
     }
 
@@ -148,7 +125,7 @@ impl Files {
 
     /// Stores a file under a new key and returns its path, whose folder is not synced yet.
     fn place_file(&self, key: &str, file: &Path) -> Result<PathBuf, Error> {
-        let path = self.path(key)?;
+        let path = self.path_of(key)?;
         self.create_folder(path.parent().unwrap_or(&path))?;
         finalize(&File::open(file)?)?;
         match self.link_or_copy(file, &path) {
@@ -165,7 +142,7 @@ impl Files {
         }
         fs::create_dir_all(folder)?;
         // A folder that existed may have been created by a concurrent call or a crashed process and not be synced yet.
-        let parents = folder.ancestors().skip(1).take_while(|parent| parent.starts_with(&self.folder));
+        let parents = folder.ancestors().skip(1).take_while(|parent| parent.starts_with(&self.path));
         for parent in parents {
             sync_folder(parent)?;
         }
@@ -203,7 +180,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Renames a file unless the new name exists. It may replace the file of a concurrent call, as documented for
-/// [`Files::store_file`].
+/// [`crate::Files::store_file`].
 fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     if to.try_exists()? { Err(io::ErrorKind::AlreadyExists.into()) } else { fs::rename(from, to) }
 }

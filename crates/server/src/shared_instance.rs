@@ -1,0 +1,173 @@
+//! The binding between a database and a bucket that several nodes share.
+//!
+//! Both contain the id of the instance. They have no mark that changes, as a data folder has, because any number of nodes
+//! uses them; an older copy of one of them is therefore not detected.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use files::{Files, bucket::Bucket};
+use forge::{
+    InstanceKey,
+    clock::{Secrets as _, SystemSecrets},
+};
+use futures_util::{TryStreamExt as _, stream};
+use store::{
+    Conn, Database,
+    instance::{self, Binding, DatabaseContent},
+};
+
+use crate::{config::SharedStorage, data_folder::DataFolder, permissions};
+
+/// The key of the object with the id of the instance.
+const KEY: &str = "instance";
+const MAX_SIZE: u64 = 1000;
+
+/// Opens the bucket and checks that it can be used.
+pub(crate) fn open_bucket(folder: &DataFolder, shared: &SharedStorage) -> Result<Files> {
+    Ok(Files::in_bucket(Bucket::new(&shared.bucket, &folder.temporary_folder()?)?))
+}
+
+/// Writes and reads an object, and returns an error with a remedy if that is not possible.
+pub(crate) fn probe(files: &Files) -> Result<()> {
+    match files.bucket() {
+        Some(bucket) => Ok(bucket.probe(&random_text())?),
+        None => Ok(()),
+    }
+}
+
+/// Returns an error if the bucket and the database do not belong together. Changes nothing.
+pub(crate) fn check(files: &Files, database: &Database) -> Result<()> {
+    let name = bucket_name(files);
+    match (database.content()?, read_id(files)?) {
+        (DatabaseContent::Empty, None) => Ok(()),
+        (DatabaseContent::Bound(binding), Some(id)) if binding.instance_id == id => Ok(()),
+        // The first start was interrupted.
+        (DatabaseContent::Bound(Binding { generation: 0, .. }), None) => Ok(()),
+        (DatabaseContent::Empty, Some(_)) => Err(anyhow!(
+            "the store {name} contains an instance, but the database is empty; specify its database with --database"
+        )),
+        (DatabaseContent::Bound(_), Some(_)) => Err(anyhow!(
+            "the store {name} contains another instance than the database; specify a database and a store that belong \
+             together"
+        )),
+        (_, None) => Err(anyhow!(
+            "the database contains an instance, but the store {name} does not; specify its store, or, if its files are in a \
+             data folder, move them with `gable migrate-store`"
+        )),
+        (DatabaseContent::Unbound, Some(_)) => Err(anyhow!(
+            "the database was last used by a version that did not know stores; start it with its data folder first"
+        )),
+    }
+}
+
+/// Like [`check`], but both must contain an instance.
+pub(crate) fn check_existing(files: &Files, database: &Database) -> Result<()> {
+    check(files, database)?;
+    match database.content()? {
+        DatabaseContent::Empty => Err(anyhow!(
+            "no Gable instance in the database and the store {}; `gable serve` creates one",
+            bucket_name(files)
+        )),
+        DatabaseContent::Unbound | DatabaseContent::Bound(_) => Ok(()),
+    }
+}
+
+/// Binds a bucket and a database at the first start. Several nodes may do so at the same time. The caller has checked both
+/// and applied pending migrations.
+pub(crate) fn bind(files: &Files, database: &Database, shared: &SharedStorage) -> Result<InstanceKey> {
+    let context = "cannot bind the database to the store";
+    let mut db = database.connect_writer()?;
+    let new = Binding {
+        instance_id: random_text(),
+        generation: 0,
+        mark: random_text(),
+        previous_mark: None,
+        key_check: None,
+    };
+    db.write(|db| instance::insert(db, &new)).context(context)?;
+    let binding = instance::find(&mut db).context(context)?.context(context)?;
+    // All nodes that find no object write the same one.
+    if read_id(files)?.is_none() && binding.generation == 0 {
+        write_id(files, &binding.instance_id)?;
+    }
+    if read_id(files)?.as_deref() != Some(&binding.instance_id) {
+        bail!("the store {} contains another instance than the database", bucket_name(files));
+    }
+    if binding.generation == 0 {
+        // Another node may have done the same.
+        db.write(|db| instance::advance(db, &binding.mark, &random_text())).context(context)?;
+    }
+    open_key(shared, &mut db)
+}
+
+/// Writes the id of an instance to a bucket, which becomes its store.
+pub(crate) fn write_id(files: &Files, id: &str) -> Result<()> {
+    let content = format!("instance: {id}\n");
+    let write = files.write(KEY, MAX_SIZE, stream::iter([Ok::<_, std::convert::Infallible>(content.into())]));
+    block_on(write)?.with_context(|| format!("cannot write to the store {}", bucket_name(files)))?;
+    Ok(())
+}
+
+/// Returns the id of the instance whose files a bucket contains.
+pub(crate) fn read_id(files: &Files) -> Result<Option<String>> {
+    let read = async {
+        let Some(content) = files.read(KEY, None).await? else { return Ok(None) };
+        let append = async |mut all: Vec<u8>, chunk: axum::body::Bytes| {
+            all.extend_from_slice(&chunk);
+            Ok(all)
+        };
+        Ok::<_, anyhow::Error>(Some(content.bytes.try_fold(Vec::new(), append).await?))
+    };
+    let name = bucket_name(files);
+    let Some(content) = block_on(read)?.with_context(|| format!("cannot read from the store {name}"))? else {
+        return Ok(None);
+    };
+    let text = String::from_utf8_lossy(&content);
+    let id = text.lines().find_map(|line| line.strip_prefix("instance: "));
+    Ok(Some(id.with_context(|| format!("the object {KEY} of the store {name} is damaged"))?.to_owned()))
+}
+
+/// Reads the instance key and compares it with the one that the database was used with.
+pub(crate) fn open_key(shared: &SharedStorage, db: &mut Conn) -> Result<InstanceKey> {
+    let path = shared.key_file.display();
+    let text = fs::read_to_string(&shared.key_file).map_err(|error| {
+        anyhow!(
+            "cannot read the instance key {path}: {error}; `gable admin instance create-key {path}` creates a new one"
+        )
+    })?;
+    permissions::check_key(&shared.key_file)?;
+    let key = InstanceKey::from_text(&text).with_context(|| format!("{path} is not a complete instance key"))?;
+    let context = "cannot check the instance key";
+    let known = instance::find(db).context(context)?.and_then(|binding| binding.key_check);
+    match known {
+        Some(check) if key.check_value() == check => {}
+        Some(_) => bail!("{path} is not the key of this database; all nodes need the same key"),
+        None if key.matches_database(db).context(context)? => {
+            db.write(|db| instance::set_key_check(db, &key.check_value())).context(context)?;
+            // Two nodes with different keys may have started at the same time.
+            let stored = instance::find(db).context(context)?.and_then(|binding| binding.key_check);
+            if stored.is_some_and(|stored| stored != key.check_value()) {
+                bail!("{path} is not the key of this database; all nodes need the same key");
+            }
+        }
+        None => bail!("{path} is not the key of this database; all nodes need the same key"),
+    }
+    Ok(key)
+}
+
+fn bucket_name(files: &Files) -> &str {
+    files.bucket().map_or("", Bucket::name)
+}
+
+/// Runs a future on a runtime of its own; the server has none yet when it opens an instance.
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    Ok(runtime.block_on(work))
+}
+
+fn random_text() -> String {
+    let mut bytes = [0; 16];
+    SystemSecrets.fill(&mut bytes);
+    format!("{:032x}", u128::from_be_bytes(bytes))
+}
