@@ -7,6 +7,7 @@
 //! Uploads are written to an unnamed temporary file first, so that memory use does not depend on their size, their
 //! checksum is known before they are sent, and a part can be sent again.
 
+mod cache;
 mod error;
 mod http;
 mod options;
@@ -35,7 +36,6 @@ use object_store::{
     aws::AmazonS3Builder, path::Path as Location,
 };
 use sha2::{Digest as _, Sha256};
-use tempfile::NamedTempFile;
 use tokio::{
     runtime::{self, Runtime},
     sync::Semaphore,
@@ -43,7 +43,7 @@ use tokio::{
 };
 
 pub use self::{error::BucketError, http::Timeouts, options::BucketOptions};
-use self::{http::Connector, uploads::Upload};
+use self::{cache::Cache, http::Connector, uploads::Upload};
 use crate::{Content, Error, FileEntry, WriteError};
 
 /// The name of the metadata that contains the SHA-256 of an object.
@@ -54,8 +54,7 @@ const MAX_PARTS_IN_MEMORY: usize = 8;
 const MAX_CONCURRENT_REMOVALS: usize = 16;
 /// The number of threads that send and receive.
 const THREADS: usize = 2;
-/// Requests that fail for a reason that may pass are sent again with growing delays, for this long.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
+/// Requests that fail for a reason that may pass are sent again with growing delays.
 const MAX_RETRIES: usize = 6;
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(3);
@@ -72,6 +71,7 @@ struct Inner {
     prefix: Location,
     /// A local folder for uploads that are not complete yet.
     temporary: PathBuf,
+    cache: Cache,
     /// Limits the memory of uploads.
     part_slots: Arc<Semaphore>,
     /// Owns the connections, so that blocking callers need no runtime of their own. `None` after it was dropped.
@@ -88,24 +88,28 @@ impl Drop for Inner {
 }
 
 impl Bucket {
-    /// Returns the store in a bucket; sends no request. `temporary` is an existing local folder for incomplete uploads.
-    pub fn new(options: &BucketOptions, temporary: &Path) -> Result<Self, BucketError> {
-        Self::with_timeouts(options, temporary, Timeouts::default())
+    /// Returns the store in a bucket; sends no request. `folder` is a local folder for incomplete uploads and copies of
+    /// objects, which may be deleted at any time; it is created if it does not exist.
+    pub fn new(options: &BucketOptions, folder: &Path) -> Result<Self, BucketError> {
+        Self::with_timeouts(options, folder, Timeouts::default())
     }
 
     /// As [`Self::new`], with other time limits.
-    pub fn with_timeouts(options: &BucketOptions, temporary: &Path, timeouts: Timeouts) -> Result<Self, BucketError> {
+    pub fn with_timeouts(options: &BucketOptions, folder: &Path, timeouts: Timeouts) -> Result<Self, BucketError> {
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("bucket")
             .enable_all()
             .build()
             .map_err(BucketError::Setup)?;
+        let temporary = folder.join("uploads");
+        fs::create_dir_all(&temporary).map_err(BucketError::Setup)?;
+        let cache = Cache::open(&folder.join("objects")).map_err(BucketError::Setup)?;
         let builder: AmazonS3Builder = options.builder()?;
         let retry = RetryConfig {
             backoff: BackoffConfig { init_backoff: FIRST_RETRY_DELAY, max_backoff: MAX_RETRY_DELAY, base: 2.0 },
             max_retries: MAX_RETRIES,
-            retry_timeout: RETRY_TIMEOUT,
+            retry_timeout: timeouts.retries,
         };
         let connector = Connector::new(timeouts)?;
         let store = builder.with_retry(retry).with_http_connector(connector).build().map_err(BucketError::options)?;
@@ -113,7 +117,8 @@ impl Bucket {
             store: Arc::new(store),
             name: options.to_string(),
             prefix: options.prefix().clone(),
-            temporary: temporary.to_owned(),
+            temporary,
+            cache,
             part_slots: Arc::new(Semaphore::new(MAX_PARTS_IN_MEMORY)),
             runtime: Some(runtime),
         })))
@@ -133,7 +138,7 @@ impl Bucket {
     ) -> Result<u64, WriteError<E>> {
         let location = self.location(key).map_err(WriteError::Failed)?;
         let failed = |error: io::Error| WriteError::Failed(error.into());
-        let file = tempfile::tempfile_in(&self.0.temporary).map_err(failed)?;
+        let file = self.temporary_file().map_err(failed)?;
         let mut writer = HashingWriter::new(file);
         let mut content = pin!(content);
         let mut size = 0;
@@ -208,25 +213,6 @@ impl Bucket {
         })
     }
 
-    /// See [`crate::Files::fetch_file`].
-    pub(crate) fn fetch_file(&self, key: &str, to: &Path) -> Result<bool, Error> {
-        if to.try_exists()? {
-            return Ok(true);
-        }
-        let folder = to.parent().unwrap_or(to);
-        let file = NamedTempFile::with_prefix_in("fetched-", folder)?;
-        let (location, this, key) = (self.location(key)?, self.clone(), key.to_owned());
-        let writer = HashingWriter::new(file.reopen()?);
-        if !self.wait(async move { this.download(&location, &key, writer).await })? {
-            return Ok(false);
-        }
-        file.as_file().set_permissions(Permissions::from_mode(0o444))?;
-        // Synced before it gets its name, so that a power cut leaves no incomplete file.
-        file.as_file().sync_all()?;
-        file.persist(to).map_err(|error| error.error)?;
-        Ok(true)
-    }
-
     /// See [`crate::Files::list`].
     pub(crate) fn list(&self, folder: &str, each: &mut dyn FnMut(FileEntry) -> Result<(), Error>) -> Result<(), Error> {
         let this = self.clone();
@@ -262,6 +248,18 @@ impl Bucket {
                 Err(error) => Err(BucketError::from(error).into()),
             }
         })
+    }
+
+    /// Creates a temporary file without a name.
+    fn temporary_file(&self) -> io::Result<File> {
+        match tempfile::tempfile_in(&self.0.temporary) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // The cache was deleted.
+                fs::create_dir_all(&self.0.temporary)?;
+                tempfile::tempfile_in(&self.0.temporary)
+            }
+            file => file,
+        }
     }
 
     /// Sends a request for an object or a range of it.

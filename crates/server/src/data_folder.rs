@@ -251,13 +251,6 @@ impl DataFolder {
         }
     }
 
-    /// Returns the folder for uploads to a bucket that are not complete yet; creates it if it does not exist.
-    pub(crate) fn temporary_folder(&self) -> Result<PathBuf> {
-        let path = self.path.join("uploads");
-        fs::create_dir_all(&path).with_context(|| format!("cannot use {}", path.display()))?;
-        Ok(path)
-    }
-
     /// Reads the instance key of an existing instance and compares it with the one that the database was used with.
     pub(crate) fn open_key(&self, db: &mut Conn) -> Result<InstanceKey> {
         match &self.shared {

@@ -25,7 +25,7 @@ const MAX_SIZE: u64 = 1000;
 
 /// Opens the bucket and checks that it can be used.
 pub(crate) fn open_bucket(folder: &DataFolder, shared: &SharedStorage) -> Result<Files> {
-    Ok(Files::in_bucket(Bucket::new(&shared.bucket, &folder.temporary_folder()?)?))
+    Ok(Files::in_bucket(Bucket::new(&shared.bucket, folder.path())?))
 }
 
 /// Writes and reads an object, and returns an error with a remedy if that is not possible.

@@ -1,8 +1,7 @@
 //! An S3 server in this process, which can be told to fail.
 
 use std::{
-    fs,
-    io::{self, Read as _},
+    env, fs, io,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     pin::Pin,
@@ -29,6 +28,8 @@ use s3s::{
 use s3s_fs::FileSystem;
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::resources::in_memory_folder;
 
 /// The credentials of the server.
 const ACCESS_KEY: &str = "test-access-key";
@@ -72,15 +73,18 @@ pub enum Fault {
 type ResponseBody = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 impl TestBucket {
-    /// Returns the server that all tests of this process share.
-    pub fn shared() -> &'static Self {
-        static SHARED: LazyLock<TestBucket> = LazyLock::new(TestBucket::start);
-        &SHARED
+    /// Returns the server that all tests of this process share if `GABLE_TEST_STORE=bucket` is set.
+    pub(crate) fn of_all_tests() -> Option<&'static Self> {
+        static SHARED: LazyLock<Option<TestBucket>> = LazyLock::new(|| {
+            let is_wanted = env::var("GABLE_TEST_STORE").is_ok_and(|store| store == "bucket");
+            is_wanted.then(TestBucket::start)
+        });
+        SHARED.as_ref()
     }
 
     /// Starts a server with a temporary folder.
     pub fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = in_memory_folder();
         let server = Self::start_in(folder.path(), (Ipv4Addr::LOCALHOST, 0).into());
         Self { _temporary: Some(folder), ..server }
     }
@@ -99,6 +103,11 @@ impl TestBucket {
             runtime.block_on(serve(listener, service, of_server)).expect("a listener");
         });
         Self { folder: folder.to_owned(), _temporary: None, address, faults }
+    }
+
+    /// Returns the folder in which the server keeps the objects of the bucket, each as a file with the name of its key.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.join(BUCKET)
     }
 
     /// Returns the URL of the server.
@@ -122,15 +131,12 @@ impl TestBucket {
         format!("s3://{BUCKET}/{prefix}")
     }
 
-    /// Returns a client for the keys below a prefix; `temporary` is a folder for its incomplete uploads.
-    pub fn client(&self, prefix: &str, temporary: &Path) -> Bucket {
+    /// Returns a client for the keys below a prefix; `folder` is for its incomplete uploads and its cache.
+    pub fn client(&self, prefix: &str, folder: &Path) -> Bucket {
         let options = BucketOptions::new(&self.url(prefix), self.variables()).expect("valid options");
-        let timeouts = Timeouts {
-            connect: Duration::from_secs(2),
-            response: Duration::from_secs(5),
-            read: Duration::from_secs(2),
-        };
-        Bucket::with_timeouts(&options, temporary, timeouts).expect("a client")
+        let seconds = Duration::from_secs;
+        let timeouts = Timeouts { connect: seconds(2), response: seconds(3), read: seconds(2), retries: seconds(2) };
+        Bucket::with_timeouts(&options, folder, timeouts).expect("a client")
     }
 
     /// Makes the next requests fail.
@@ -151,14 +157,12 @@ impl TestBucket {
 
     /// Returns the content of a key as the server stores it.
     pub fn stored(&self, key: &str) -> Option<Vec<u8>> {
-        let mut content = Vec::new();
-        fs::File::open(self.folder.join(BUCKET).join(key)).ok()?.read_to_end(&mut content).ok()?;
-        Some(content)
+        fs::read(self.folder().join(key)).ok()
     }
 
     /// Replaces the content of a key without the knowledge of the server.
     pub fn overwrite(&self, key: &str, content: &[u8]) {
-        fs::write(self.folder.join(BUCKET).join(key), content).expect("written");
+        fs::write(self.folder().join(key), content).expect("written");
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Faults> {

@@ -1,6 +1,7 @@
 //! Starts a complete forge inside a test: the real router on a real database, called in process.
 //!
 //! `GABLE_TEST_DATABASE=postgres://…` runs the same tests on PostgreSQL, each in its own database.
+//! `GABLE_TEST_STORE=bucket` stores the files of all of them in a bucket of an S3 server in this process.
 
 pub mod browser;
 pub mod bucket;
@@ -33,7 +34,7 @@ use axum::{
     body::Body,
     http::{HeaderName, HeaderValue, Method, Request, header},
 };
-use files::{Files, disk_space::DiskSpace, logs::Logs, spool::Spools};
+use files::{disk_space::DiskSpace, logs::Logs, spool::Spools};
 use forge::{
     Caller, Forge, Options, Unvalidated,
     passwords::PasswordHasher,
@@ -179,10 +180,10 @@ impl TestForgeBuilder {
     }
 
     fn start_on(self, resources: ForgeResources) -> TestForge {
-        let ForgeResources { database, files, git, .. } = &resources;
+        let ForgeResources { database, git, .. } = &resources;
         let options = Options {
             database: database.database.clone(),
-            files: Files::open(files.path()).expect("the files folder opens"),
+            files: resources.open_files(),
             logs: Logs::open(&git.path().join("traces")).expect("the traces folder opens"),
             repositories: Repositories::open_folder(&git.path().join("repositories"))
                 .expect("the repositories folder opens"),

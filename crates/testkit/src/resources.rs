@@ -2,12 +2,14 @@
 
 use std::{fs, path::Path, sync::Arc};
 
+use files::Files;
 use forge::InstanceKey;
 use model::UserId;
 use tempfile::TempDir;
 
 use crate::{
     TestClient, TestForge, TestForgeBuilder,
+    bucket::TestBucket,
     clock::{TestClock, TestSecrets},
     database::TestDatabase,
 };
@@ -30,10 +32,19 @@ pub struct ForgeTemplate {
 }
 
 impl ForgeResources {
+    /// Opens the store of files.
+    pub(crate) fn open_files(&self) -> Files {
+        let Some(bucket) = TestBucket::of_all_tests() else {
+            return Files::open(self.files.path()).expect("the files folder opens");
+        };
+        let prefix = self.files.path().file_name().and_then(|name| name.to_str()).expect("a plain name");
+        Files::in_bucket(bucket.client(prefix, self.git.path()))
+    }
+
     pub(crate) async fn create() -> Self {
         Self {
             database: TestDatabase::create().await,
-            files: in_memory_folder(),
+            files: files_folder(),
             git: in_memory_folder(),
             clock: Arc::default(),
             secrets: Arc::default(),
@@ -42,7 +53,7 @@ impl ForgeResources {
     }
 
     async fn copy(&self) -> Self {
-        let (files, git) = (in_memory_folder(), in_memory_folder());
+        let (files, git) = (files_folder(), in_memory_folder());
         copy_folder(self.files.path(), files.path());
         // The folders of repositories are built again from the database and the packs.
         let traces = git.path().join("traces");
@@ -80,8 +91,17 @@ impl ForgeTemplate {
     }
 }
 
+/// Creates the folder of the files of a forge; if they are to be in a bucket, a folder of the bucket.
+fn files_folder() -> TempDir {
+    match TestBucket::of_all_tests() {
+        // A name that is a valid part of a key.
+        Some(bucket) => tempfile::Builder::new().prefix("forge").tempdir_in(bucket.folder()).expect("a folder"),
+        None => in_memory_folder(),
+    }
+}
+
 /// Creates a folder in memory if possible: packs are synced to disk often, which tests do not need.
-fn in_memory_folder() -> TempDir {
+pub(crate) fn in_memory_folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
 }
 

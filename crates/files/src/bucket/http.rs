@@ -41,6 +41,8 @@ pub struct Timeouts {
     pub response: Duration,
     /// For the next bytes of a response.
     pub read: Duration,
+    /// For all attempts of a request that fails for a reason that may pass.
+    pub retries: Duration,
 }
 
 impl Default for Timeouts {
@@ -50,6 +52,7 @@ impl Default for Timeouts {
             // Long enough for a part of an upload on a slow connection.
             response: Duration::from_secs(60),
             read: Duration::from_secs(20),
+            retries: Duration::from_secs(15),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod accounts;
 mod admin;
 mod ci;
+mod cluster;
 mod contract;
 mod crash;
 mod http;

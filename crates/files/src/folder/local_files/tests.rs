@@ -114,7 +114,7 @@ fn if_one_of_several_files_cannot_be_stored_none_is() {
     let files = ["a/1", "a/2", "a/3"].map(|key| (key, &local));
     assert!(matches!(setup.files.store_files(&files), Err(Error::AlreadyExists(_))));
     assert_eq!(list_all(&setup.files), ["a", "a/2"]);
-    setup.files.store_file("a/4", &setup.local_path("missing")).expect_err("no such file");
+    setup.files.store_files(&[("a/4", setup.local_path("missing"))]).expect_err("no such file");
     assert_eq!(list_all(&setup.files), ["a", "a/2"]);
 }
 
@@ -123,7 +123,7 @@ fn invalid_keys_are_refused() {
     let setup = Setup::new();
     let local = setup.create_local("local", "content");
     for key in ["../1", "a/../../1", "a//1"] {
-        assert!(matches!(setup.files.store_file(key, &local), Err(Error::InvalidKey(_))));
+        assert!(matches!(setup.files.store_files(&[(key, &local)]), Err(Error::InvalidKey(_))));
         assert!(matches!(setup.fetch(key, "to"), Err(Error::InvalidKey(_))));
         assert!(matches!(setup.files.remove_files(&[key.to_owned()]), Err(Error::InvalidKey(_))));
     }
@@ -184,7 +184,7 @@ fn files_that_cannot_be_linked_are_copied() {
     let setup = Setup::without_links();
     let content = "0123456789".repeat(100_000);
     let local = setup.create_local("local", &content);
-    setup.files.store_file("a/1", &local).expect("stored");
+    setup.files.store_files(&[("a/1", &local)]).expect("stored");
     assert_eq!(setup.read_stored("a/1"), content);
     assert_ne!(inode(&setup.stored_path("a/1")), inode(&local));
     assert_eq!(mode(&setup.stored_path("a/1")), 0o444);
@@ -202,7 +202,7 @@ fn a_refused_copy_leaves_nothing() {
     // In use by another process, or left over from one.
     fs::write(setup.stored_path("a/1#1"), "half").expect("planted");
     let local = setup.create_local("local", "new");
-    assert!(matches!(setup.files.store_file("a/1", &local), Err(Error::AlreadyExists(_))));
+    assert!(matches!(setup.files.store_files(&[("a/1", &local)]), Err(Error::AlreadyExists(_))));
     assert_eq!(setup.read_stored("a/1"), "old");
     assert_eq!(list_all(&setup.files), ["a", "a/1", "a/1#1"]);
     setup.files.remove_files(&["a/1".to_owned()]).expect("removed");
@@ -238,7 +238,7 @@ fn a_listed_key_has_its_size_and_the_time_at_which_it_was_stored() {
     let before = SystemTime::now() - Duration::from_secs(60);
     let local = setup.create_local("local", "content");
     File::open(&local).expect("a file").set_modified(SystemTime::UNIX_EPOCH).expect("set");
-    setup.files.store_file("a/1", &local).expect("stored");
+    setup.files.store_files(&[("a/1", &local)]).expect("stored");
     let entries = setup.list("a");
     let [entry] = &entries[..] else { panic!("one key") };
     assert_eq!((&*entry.key, entry.size), ("a/1", 7));

@@ -1,0 +1,3 @@
+//! Instances whose nodes share a PostgreSQL database and an S3 bucket.
+
+mod bucket;
