@@ -42,8 +42,8 @@ use tokio::{
     task::spawn_blocking,
 };
 
-pub use self::{error::BucketError, http::Timeouts, options::BucketOptions};
 use self::{cache::Cache, http::Connector, uploads::Upload};
+pub use self::{error::BucketError, http::Timeouts, options::BucketOptions};
 use crate::{Content, Error, FileEntry, WriteError};
 
 /// The name of the metadata that contains the SHA-256 of an object.

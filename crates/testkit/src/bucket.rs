@@ -60,6 +60,8 @@ struct Faults {
 pub enum Fault {
     /// It is answered with 503, and nothing is done.
     Unavailable,
+    /// It is answered with 403 and this error code, and nothing is done.
+    Refused(&'static str),
     /// It is executed, and the connection is closed instead of an answer.
     NoAnswer,
     /// Its answer ends in the middle.
@@ -135,7 +137,7 @@ impl TestBucket {
     pub fn client(&self, prefix: &str, folder: &Path) -> Bucket {
         let options = BucketOptions::new(&self.url(prefix), self.variables()).expect("valid options");
         let seconds = Duration::from_secs;
-        let timeouts = Timeouts { connect: seconds(2), response: seconds(3), read: seconds(2), retries: seconds(2) };
+        let timeouts = Timeouts { connect: seconds(2), response: seconds(2), read: seconds(2), retries: seconds(4) };
         Bucket::with_timeouts(&options, folder, timeouts).expect("a client")
     }
 
@@ -203,10 +205,15 @@ async fn answer(
     request: Request<Incoming>,
     fault: Option<Fault>,
 ) -> io::Result<Response<ResponseBody>> {
-    if fault == Some(Fault::Unavailable) {
-        let body = Full::new(Bytes::from_static(b"<Error><Code>SlowDown</Code></Error>"));
+    let refusal = match fault {
+        Some(Fault::Unavailable) => Some((StatusCode::SERVICE_UNAVAILABLE, "SlowDown")),
+        Some(Fault::Refused(code)) => Some((StatusCode::FORBIDDEN, code)),
+        _ => None,
+    };
+    if let Some((status, code)) = refusal {
+        let body = Full::from(format!("<Error><Code>{code}</Code></Error>"));
         let mut response = Response::new(body.map_err(|never| match never {}).boxed());
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        *response.status_mut() = status;
         return Ok(response);
     }
     if let Some(Fault::Slow(delay)) = fault {

@@ -118,7 +118,7 @@ async fn local_files_are_stored_fetched_and_listed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_repeated_until_the_store_answers() {
     let setup = Setup::new();
-    for fault in [Fault::Unavailable, Fault::NoAnswer, Fault::Slow(Duration::from_secs(4))] {
+    for fault in [Fault::Unavailable, Fault::NoAnswer, Fault::Slow(Duration::from_secs(3))] {
         let content = format!("{fault:?}");
         setup.server.fail_next(1, fault);
         setup.write("a", content.as_bytes()).await.expect("written");
@@ -182,13 +182,24 @@ fn the_check_at_start_says_what_is_wrong_with_a_bucket() {
     let name = format!("s3://gable/p at {}", server.endpoint());
     assert_eq!(probe("s3://gable/p", &[]), Ok(()));
     assert_eq!(server.stored("p/probe/1"), None, "the object of the check is removed");
-    assert_eq!(
-        probe("s3://missing", &[]).expect_err("refused"),
-        format!(
-            "cannot use the store s3://missing at {}: the bucket does not exist; create it, or correct the name in `store`",
-            server.endpoint()
-        )
-    );
+    for (code, reason) in [
+        ("NoSuchBucket", "the bucket does not exist; create it, or correct the name in `store`"),
+        ("InvalidAccessKeyId", "the access key is unknown to the store; check AWS_ACCESS_KEY_ID"),
+        ("RequestTimeTooSkewed", "the clock of this machine differs from that of the store; set it right"),
+        (
+            "AuthorizationHeaderMalformed",
+            "the bucket is in another region (AuthorizationHeaderMalformed); set AWS_REGION",
+        ),
+        (
+            "AccessDenied",
+            "the credentials do not permit to write objects (AccessDenied); gable needs to write, read, list and remove them",
+        ),
+        ("Surprise", "cannot write an object: Surprise"),
+    ] {
+        server.fail_next(1, Fault::Refused(code));
+        let error = probe("s3://gable/p", &[]).expect_err(code);
+        assert_eq!(error, format!("cannot use the store {name}: {reason}"));
+    }
     assert_eq!(
         probe("s3://gable/p", &[("AWS_SECRET_ACCESS_KEY", "wrong")]).expect_err("refused"),
         format!(
