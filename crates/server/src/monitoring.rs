@@ -1,6 +1,6 @@
 //! Routes for monitoring: liveness, readiness and metrics.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result};
 use axum::{
@@ -12,11 +12,15 @@ use axum::{
 };
 use forge::{Caller, Forge, deliveries, disk_space::DiskStatus, tasks};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::time::timeout;
 
 /// The upper bounds of histogram buckets, in seconds.
 const SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// The upper bounds of buckets for the number of writes that are committed together.
 const WRITE_GROUP_SIZES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+
+/// How long the database may take to respond to the readiness check.
+const READY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Starts collecting the metrics of this process.
 pub(crate) fn install_recorder() -> Result<PrometheusHandle> {
@@ -63,13 +67,17 @@ async fn describe_disk_problem(forge: &Forge) -> Option<String> {
 
 /// Readiness: whether the database responds.
 async fn ready(State((forge, _)): MonitoringState) -> Response {
-    match forge.read(Caller::anonymous(), |tx| tx.ping()).await {
-        Ok(()) => describe_disk_problem(&forge)
+    match timeout(READY_TIMEOUT, forge.read(Caller::anonymous(), |tx| tx.ping())).await {
+        Ok(Ok(())) => describe_disk_problem(&forge)
             .await
             .map_or_else(|| "ready\n".to_owned(), |problem| format!("ready, but degraded: {problem}\n"))
             .into_response(),
-        Err(error) => {
+        Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the database does not respond\n").into_response()
+        }
+        Err(_) => {
+            tracing::warn!("not ready: the database does not respond in time");
             (StatusCode::SERVICE_UNAVAILABLE, "the database does not respond\n").into_response()
         }
     }

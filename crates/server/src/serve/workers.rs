@@ -1,10 +1,10 @@
-//! The background work of the server: tasks, webhooks, the binding of folder and database, the release of free memory, and
-//! scheduled backups.
+//! The background work of the server: tasks, webhooks, notifications of other nodes, the binding of folder and database, the
+//! release of free memory, and scheduled backups.
 
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, time::Duration};
 
 use anyhow::{Context as _, Result};
-use forge::{Forge, deliveries, tasks};
+use forge::{Forge, deliveries, tasks, wakeups};
 use tokio::{sync::watch, task::JoinHandle};
 use tracing::error;
 use webhooks::{
@@ -45,7 +45,9 @@ impl Workers {
             tokio::spawn(run_webhook_dispatcher(forge.clone(), webhook_client, stopped.clone())),
             binding_updater.advance_until_stopped(stopped.clone()),
             memory::release_until_stopped(stopped.clone()),
+            tokio::spawn(wakeups::listen_until_stopped(forge.clone(), stopped.clone())),
         ];
+        wakeups::set_has_workers(forge, true);
         workers.extend(backups.map(|(backups, source)| backup::schedule::start(backups, source, stopped.clone())));
         Ok(Self(workers))
     }
