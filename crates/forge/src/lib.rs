@@ -10,7 +10,7 @@ mod tracker;
 mod webhooks;
 
 pub use accounts::{emails, keys, passwords, sessions, tokens, user_pages, users, web_sessions};
-pub use admin::{doctor, first_start, instance_key, overview, storage_upgrade, tasks};
+pub use admin::{doctor, first_start, instance_key, instance_secrets, nodes, overview, storage_upgrade, tasks};
 use ci::job_notifier;
 pub use ci::{
     artifact_files, artifacts, ci_setting_pages, job_pages, job_queue, jobs, lint, pipeline_pages, pipelines, runners,

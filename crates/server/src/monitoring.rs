@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use forge::{Caller, Forge, deliveries, disk_space::DiskStatus, tasks};
+use forge::{Caller, Forge, deliveries, disk_space::DiskStatus, nodes, tasks};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::time::timeout;
 
@@ -65,8 +65,11 @@ async fn describe_disk_problem(forge: &Forge) -> Option<String> {
     })
 }
 
-/// Readiness: whether the database responds.
+/// Readiness: whether the database responds, and the server is not about to stop.
 async fn ready(State((forge, _)): MonitoringState) -> Response {
+    if forge.is_draining() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
+    }
     match timeout(READY_TIMEOUT, forge.read(Caller::anonymous(), |tx| tx.ping())).await {
         Ok(Ok(())) => describe_disk_problem(&forge)
             .await
@@ -86,8 +89,8 @@ async fn ready(State((forge, _)): MonitoringState) -> Response {
 /// Prometheus metrics, for clients on this machine and for administrators.
 async fn serve_metrics(State((forge, metrics)): MonitoringState, request: Request) -> Response {
     let caller = if is_local(&request) { Caller::system() } else { api::caller_from_headers(request.headers()) };
-    let count = |tx: &mut forge::ReadTx<'_>| Ok((tasks::count(tx)?, deliveries::queue_stats(tx)?));
-    let (task_counts, deliveries) = match forge.read(caller, count).await {
+    let count = |tx: &mut forge::ReadTx<'_>| Ok((tasks::count(tx)?, deliveries::queue_stats(tx)?, nodes::count(tx)?));
+    let (task_counts, deliveries, nodes) = match forge.read(caller, count).await {
         Ok(counts) => counts,
         Err(forge::Error::Unauthenticated | forge::Error::Forbidden(_)) => {
             return api::plain_error(StatusCode::NOT_FOUND);
@@ -99,6 +102,9 @@ async fn serve_metrics(State((forge, metrics)): MonitoringState, request: Reques
     };
     metrics::gauge!("gable_tasks", "state" => "waiting").set(to_float(task_counts.0));
     metrics::gauge!("gable_tasks", "state" => "dead").set(to_float(task_counts.1));
+    metrics::gauge!("gable_nodes", "state" => "serving").set(f64::from(nodes.serving));
+    metrics::gauge!("gable_nodes", "state" => "draining").set(f64::from(nodes.draining));
+    metrics::gauge!("gable_nodes", "state" => "silent").set(f64::from(nodes.silent));
     let oldest = deliveries.oldest.map_or(0.0, |since| forge.now().duration_since(since).as_secs_f64().max(0.0));
     metrics::gauge!("gable_hook_deliveries_waiting").set(to_float(deliveries.waiting));
     metrics::gauge!("gable_hook_oldest_waiting_seconds").set(oldest);

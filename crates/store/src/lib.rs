@@ -9,7 +9,7 @@ mod tracker;
 mod webhooks;
 
 pub use accounts::{emails, identities, keys, tokens, users, web_sessions};
-pub use admin::{checks, dump, instance, statistics, tasks};
+pub use admin::{checks, dump, instance, instance_secrets, nodes, statistics, tasks};
 pub use ci::{artifacts, job_lists, job_queue, job_runs, jobs, pipelines, runners, statuses, triggers, variables};
 use projects::access;
 pub use projects::{avatars, deploy_keys, events, forks, groups, imports, members, namespaces, project_lists, uploads};

@@ -10,14 +10,14 @@ use tracing::{error, info, warn};
 use crate::{
     Ability, Caller, Error, Forge, ReadTx, Result, WriteTx,
     artifacts::{self, Artifact},
-    avatars, blocking, branches, deliveries, imports, maintenance, stale_jobs, stored_files, system_events, traces,
-    web_sessions,
+    avatars, blocking, branches, deliveries, imports, maintenance, nodes, stale_jobs, stored_files, system_events,
+    traces, web_sessions,
 };
 
 /// A background task. A task may run more than once, so all of them are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Deletes tokens that expired or were revoked a while ago, and expired sessions.
+    /// Deletes tokens that expired or were revoked a while ago, expired sessions, and nodes that are silent for a day.
     SweepTokens,
     /// Deletes expired memberships and shares.
     SweepMemberships,
@@ -459,7 +459,7 @@ async fn sweep_memberships(forge: &Forge, task: TaskId) -> Result<()> {
     forge.write(Caller::system(), move |tx| reschedule(tx, task, SWEEP_EVERY)).await
 }
 
-/// Deletes expired and revoked tokens and expired sessions, and reschedules the task.
+/// Deletes expired and revoked tokens, expired sessions and silent nodes, and reschedules the task.
 fn sweep_tokens(tx: &mut WriteTx<'_>, task: TaskId) -> Result<()> {
     let now = tx.now();
     let deleted = store::tokens::delete_stale(tx.db(), now - TOKEN_RETENTION)?;
@@ -469,6 +469,10 @@ fn sweep_tokens(tx: &mut WriteTx<'_>, task: TaskId) -> Result<()> {
     let deleted = web_sessions::delete_expired(tx)?;
     if deleted > 0 {
         info!(deleted, "deleted expired sessions");
+    }
+    let deleted = nodes::delete_silent(tx)?;
+    if deleted > 0 {
+        info!(deleted, "deleted nodes that were not heard of for a day");
     }
     reschedule(tx, task, SWEEP_EVERY)
 }

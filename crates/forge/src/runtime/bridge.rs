@@ -25,7 +25,7 @@ use files::{Files, disk_space::DiskSpace, logs::Logs, spool::Spools};
 use git::{Refs, Repositories, Repository};
 use model::{Project, ProjectId, StorageId, Time, TokenId, WebSessionId};
 use store::{Conn, Database, OpenError, repositories::RepositoryRecord};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::{
     Actor, Caller, Error, InstanceKey, Result,
@@ -145,6 +145,8 @@ pub(crate) struct Shared {
     pub(crate) traces: LiveTraces,
     /// Decides which wake-ups are sent to other nodes.
     pub(crate) wakeup_sender: WakeupSender,
+    /// Whether this node is about to stop.
+    pub(crate) is_draining: watch::Sender<bool>,
 }
 
 type QueuedRead = Box<dyn FnOnce(&mut ReadConnection) + Send>;
@@ -326,6 +328,7 @@ impl Forge {
             job_notifier,
             traces: LiveTraces::default(),
             wakeup_sender,
+            is_draining: watch::Sender::default(),
         });
         // A failing connection is reported at startup, not at the first request.
         // On a separate thread: a PostgreSQL connection has a runtime, and the caller may be inside another one.

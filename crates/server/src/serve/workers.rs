@@ -4,7 +4,11 @@
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, time::Duration};
 
 use anyhow::{Context as _, Result};
-use forge::{Forge, deliveries, tasks, wakeups};
+use forge::{
+    Forge, deliveries,
+    nodes::{self, NodeDescription},
+    tasks, wakeups,
+};
 use tokio::{sync::watch, task::JoinHandle};
 use tracing::error;
 use webhooks::{
@@ -30,6 +34,7 @@ impl Workers {
     /// Starts all workers; they run until `stopped` becomes true.
     pub(super) async fn start(
         forge: &Forge,
+        node: NodeDescription,
         webhook_client: Client,
         binding_updater: BindingUpdater,
         backups: Option<(Backups, BackupSource)>,
@@ -46,6 +51,7 @@ impl Workers {
             binding_updater.advance_until_stopped(stopped.clone()),
             memory::release_until_stopped(stopped.clone()),
             tokio::spawn(wakeups::listen_until_stopped(forge.clone(), stopped.clone())),
+            tokio::spawn(nodes::register_until_stopped(forge.clone(), node, stopped.clone())),
         ];
         wakeups::set_has_workers(forge, true);
         workers.extend(backups.map(|(backups, source)| backup::schedule::start(backups, source, stopped.clone())));

@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde_json::json;
+use store::{TransactionId, TransactionStatus};
 use testkit::{
     TestClient, TestForge, TestResponse,
     nodes::TestNode,
@@ -154,4 +155,27 @@ async fn all_hosts_of_a_url_are_tried() {
         assert!(start.elapsed() < Duration::from_secs(10), "it does not recover");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_outcome_of_a_transaction_is_found_by_its_id() {
+    if server().is_none() {
+        return;
+    }
+    let forge = TestForge::start().await;
+    let status = |id: &TransactionId| forge.with_connection(|db| db.transaction_status(id).expect("asked"));
+    forge.with_connection(|db| {
+        let id = db.begin_tracked().expect("begun").expect("an id");
+        assert_eq!(status(&id), TransactionStatus::InProgress);
+        db.commit_tracked(&["a notification that's quoted".to_owned()]).expect("committed");
+        assert_eq!(status(&id), TransactionStatus::Committed);
+        let next = db.begin_tracked().expect("begun").expect("an id");
+        assert_ne!(next, id);
+        db.roll_back().expect("rolled back");
+        assert_eq!(status(&next), TransactionStatus::Aborted);
+        // The state of the server is the same on all connections.
+        let state = db.server_state().expect("asked");
+        assert!(state.is_some());
+        assert_eq!(state, forge.with_connection(|db| db.server_state().expect("asked")));
+    });
 }

@@ -7,22 +7,28 @@ use std::{
 
 use axum::http::Method;
 use forge::{
+    Caller, Forge,
     clock::{Clock as _, DatabaseClock},
-    deliveries, job_queue, wakeups,
+    deliveries, instance_secrets, job_queue,
+    nodes::{self, ListedNode, NodeCounts, NodeDescription},
+    tasks, wakeups,
 };
 use jiff::SignedDuration;
-use model::{JobId, ProjectId};
+use model::{JobId, ProjectId, nodes::NodeState};
 use serde_json::json;
 use store::{Database, TimeMeasurement};
 use testkit::{
     TestForge, TestResponse,
     nodes::{RunningListener, TestNode},
 };
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
-use crate::ci::{
-    runners::register_shared,
-    traces::{JobFixture, ONE_JOB},
+use crate::{
+    ci::{
+        runners::register_shared,
+        traces::{JobFixture, ONE_JOB},
+    },
+    support::{ServerProcess, TestInstance, WAIT_TIMEOUT, postgres_server},
 };
 
 const JOB_REQUEST: &str = "/api/v4/jobs/request";
@@ -208,4 +214,203 @@ async fn a_node_with_a_wrong_clock_follows_that_of_the_database() {
         assert!(node.forge.now() >= measured.time);
         listener.stop().await;
     }
+}
+
+/// A node that registers itself until it is stopped.
+struct RegisteredNode {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl RegisteredNode {
+    async fn start(forge: &Forge, name: &str) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let description = NodeDescription {
+            name: name.to_owned(),
+            version: "1.2.3".to_owned(),
+            addresses: "http://192.0.2.1:80".to_owned(),
+        };
+        let task = tokio::spawn(nodes::register_until_stopped(forge.clone(), description, stopped));
+        wait_until(async || states(forge).await.iter().any(|(listed, _, _)| listed == name)).await;
+        Self { stop, task }
+    }
+
+    async fn stop(self) {
+        let _ = self.stop.send(true);
+        self.task.await.expect("no panic");
+    }
+}
+
+async fn wait_until(happened: impl AsyncFn() -> bool) {
+    let start = Instant::now();
+    while !happened().await {
+        assert!(start.elapsed() < WAIT_TIMEOUT, "it does not happen");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Returns the names and states of the listed nodes, and whether they are silent.
+async fn states(forge: &Forge) -> Vec<(String, NodeState, bool)> {
+    let listed = forge.read(Caller::system(), nodes::list).await.expect("a list");
+    let state = |ListedNode { node, is_silent, .. }: ListedNode| (node.name, node.state, is_silent);
+    listed.into_iter().map(state).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_listed_until_they_stop() {
+    let Some(forge) = start().await else { return };
+    let other = forge.start_node();
+    let one = RegisteredNode::start(&forge.forge, "one").await;
+    let two = RegisteredNode::start(&other.forge, "two").await;
+    let serving = |name: &str| (name.to_owned(), NodeState::Serving, false);
+    assert_eq!(states(&forge.forge).await, [serving("one"), serving("two")]);
+    let listed = forge.forge.read(Caller::system(), nodes::list).await.expect("a list");
+    let node = &listed[0].node;
+    assert_eq!((node.version.as_str(), node.addresses.as_str()), ("1.2.3", "http://192.0.2.1:80"));
+    assert_eq!((node.started_at, node.heartbeat_at), (forge.clock.now(), forge.clock.now()));
+    other.forge.begin_draining();
+    let draining = ("two".to_owned(), NodeState::Draining, false);
+    wait_until(async || states(&forge.forge).await == [serving("one"), draining.clone()]).await;
+    two.stop().await;
+    assert_eq!(states(&forge.forge).await, [serving("one")]);
+    one.stop().await;
+    assert_eq!(states(&forge.forge).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_killed_is_silent_and_forgotten_after_a_day() {
+    let forge = TestForge::start().await;
+    let node = RegisteredNode::start(&forge.forge, "one").await;
+    // Nothing removes it.
+    node.task.abort();
+    let counts = async || forge.forge.read(Caller::system(), nodes::count).await.expect("counts");
+    assert_eq!(counts().await, NodeCounts { serving: 1, ..NodeCounts::default() });
+    forge.clock.advance(SignedDuration::from_mins(4));
+    assert_eq!(counts().await, NodeCounts { silent: 1, ..NodeCounts::default() });
+    let listed = forge.forge.read(Caller::system(), nodes::list).await.expect("a list");
+    assert_eq!((listed[0].is_silent, listed[0].heartbeat_age), (true, SignedDuration::from_mins(4)));
+    tasks::enqueue_recurring(&forge.forge).await.expect("enqueued");
+    forge.run_due_tasks().await;
+    assert_eq!(counts().await.silent, 1);
+    forge.clock.advance(SignedDuration::from_hours(25));
+    forge.run_due_tasks().await;
+    assert_eq!(counts().await, NodeCounts::default());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_start_at_once_agree_on_a_secret() {
+    let Some(forge) = start().await else { return };
+    let other = forge.start_node();
+    for round in 0..10 {
+        let name = format!("secret {round}");
+        let store = |forge: &Forge, secret: &'static str| {
+            let (forge, name) = (forge.clone(), name.clone());
+            async move {
+                let store =
+                    move |tx: &mut forge::WriteTx<'_>| instance_secrets::find_or_insert(tx, &name, secret.as_bytes());
+                forge.write(Caller::system(), store).await.expect("stored")
+            }
+        };
+        let (one, two) = tokio::join!(store(&forge.forge, "of the first"), store(&other.forge, "of the second"));
+        assert_eq!(one, two);
+        assert!([&b"of the first"[..], b"of the second"].contains(&&*one));
+        assert_eq!(store(&other.forge, "too late").await, one);
+    }
+    assert!(!forge.dump().contains("of the"), "they are encrypted");
+}
+
+/// Returns the fingerprint of the host key that a server has logged.
+fn fingerprint(server: &ServerProcess) -> String {
+    let log = server.stderr();
+    let found = log.split("fingerprint=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    found.unwrap_or_else(|| panic!("no fingerprint in {log}")).trim_matches('"').to_owned()
+}
+
+fn start_with_ssh(instance: &TestInstance) -> ServerProcess {
+    instance.serve().with_root_credentials().args(&["--ssh-listen", "127.0.0.1:0"]).start()
+}
+
+#[test]
+fn the_ssh_host_key_is_imported_into_the_database_and_stays_the_same() {
+    // A server with the embedded database has a file.
+    let embedded = TestInstance::embedded();
+    let server = start_with_ssh(&embedded);
+    let expected = fingerprint(&server);
+    server.stop();
+    let file = embedded.data().join("ssh-host-key");
+    assert!(file.exists());
+    let server = start_with_ssh(&embedded);
+    assert_eq!(fingerprint(&server), expected);
+    server.stop();
+    if postgres_server().is_none() {
+        return;
+    }
+    let instance = TestInstance::new();
+    instance.start().stop();
+    assert_eq!(instance.count("SELECT count(*) FROM instance_secrets"), 0, "without SSH there is no key");
+    let imported = instance.data().join("ssh-host-key");
+    std::fs::copy(&file, &imported).expect("copied");
+    let server = start_with_ssh(&instance);
+    assert_eq!(fingerprint(&server), expected);
+    server.stop();
+    std::fs::remove_file(&imported).expect("removed");
+    let server = start_with_ssh(&instance);
+    assert_eq!(fingerprint(&server), expected);
+    server.stop();
+    assert!(!imported.exists());
+    // A key that nobody has imported is created in the database.
+    let other = TestInstance::new();
+    let server = start_with_ssh(&other);
+    let created = fingerprint(&server);
+    assert_ne!(created, expected);
+    server.stop();
+    assert!(!other.data().join("ssh-host-key").exists());
+    assert_eq!(fingerprint(&start_with_ssh(&other)), created);
+}
+
+#[test]
+fn the_command_lists_a_server_while_it_runs() {
+    let instance = TestInstance::new();
+    let server = instance.start();
+    let start = Instant::now();
+    let nodes = loop {
+        let nodes = instance.admin(&["node", "list"]);
+        if nodes.lines().count() > 1 {
+            break nodes;
+        }
+        assert!(start.elapsed() < WAIT_TIMEOUT, "{nodes}");
+    };
+    let row: Vec<&str> = nodes.lines().nth(1).expect("a row").split_whitespace().collect();
+    let address = format!("http://{}", server.address());
+    assert_eq!((row[1], row[4], &row[5..]), (env!("CARGO_PKG_VERSION"), "s", &["serving", address.as_str()][..]));
+    let json: serde_json::Value =
+        serde_json::from_str(&instance.admin(&["node", "list", "--json"])).expect("valid JSON");
+    assert_eq!(
+        (&json[0]["state"], &json[0]["addresses"], &json[0]["name"]),
+        (&json!("serving"), &json!([address]), &json!(row[0]))
+    );
+    let metrics = server.anonymous().get("/-/metrics").to_string();
+    assert!(metrics.contains("gable_nodes{state=\"serving\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("gable_node_info{name=\""), "{metrics}");
+    server.stop();
+    assert_eq!(instance.admin(&["node", "list"]).lines().count(), 1);
+}
+
+#[test]
+fn a_server_that_drains_is_not_ready_and_still_serves() {
+    let instance = TestInstance::new();
+    let server = instance.serve().with_root_credentials().args(&["--drain-timeout", "2s"]).start();
+    let root = server.root();
+    assert_eq!(root.get("/-/ready").to_string(), "200 ready\n");
+    let stopped_at = Instant::now();
+    server.signal("TERM");
+    while root.get("/-/ready").status == 200 {
+        assert!(stopped_at.elapsed() < Duration::from_secs(1), "it is still ready");
+    }
+    assert_eq!(root.get("/-/ready").to_string(), "503 draining\n");
+    assert_eq!(root.get("/api/v3/user").status, 200);
+    let row = instance.admin(&["node", "list"]);
+    assert!(row.contains(" draining "), "{row}");
+    assert_eq!(server.wait().status, Some(0));
+    assert!(stopped_at.elapsed() >= Duration::from_secs(2));
 }
