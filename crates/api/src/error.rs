@@ -6,7 +6,10 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use forge::{Error, error::DISK_FULL_MESSAGE};
+use forge::{
+    Error,
+    error::{DISK_FULL_MESSAGE, UNAVAILABLE_RETRY_SECONDS},
+};
 use model::Violations;
 use serde_json::{Map, Value, json};
 
@@ -154,6 +157,12 @@ fn forge_error(error: Error, status: Option<StatusCode>) -> Response {
         Error::Busy => {
             let mut response = message_response(StatusCode::SERVICE_UNAVAILABLE, json!("503 Service Unavailable"));
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
+        Error::Unavailable(_) => {
+            tracing::warn!(request = request_id(), %error, "request failed: the database or the store is unavailable");
+            let mut response = message_response(StatusCode::SERVICE_UNAVAILABLE, json!("503 Service Unavailable"));
+            response.headers_mut().insert(header::RETRY_AFTER, UNAVAILABLE_RETRY_SECONDS.into());
             response
         }
         Error::DiskFull(_) => {

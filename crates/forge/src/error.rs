@@ -66,6 +66,10 @@ pub enum Error {
     /// Too many requests are queued.
     #[error("too many requests are queued")]
     Busy,
+    /// The database or the store cannot be reached, or the outcome of a write is unknown; the cause is for the log only. The client may
+    /// try again.
+    #[error("unavailable: {0}")]
+    Unavailable(#[source] Cause),
     /// A disk is full; the cause is for the log only.
     #[error("disk full: {0}")]
     DiskFull(#[source] Cause),
@@ -85,6 +89,9 @@ pub enum Error {
 
 /// The message to clients when a disk is full.
 pub const DISK_FULL_MESSAGE: &str = "The disk of the server is full; its operator has to free space.";
+
+/// The time after which a client may try again while something is unavailable.
+pub const UNAVAILABLE_RETRY_SECONDS: u32 = 5;
 
 impl Error {
     /// Creates a [`Self::NotFound`] for a noun.
@@ -132,7 +139,13 @@ impl From<git::Error> for Error {
 
 impl From<files::Error> for Error {
     fn from(error: files::Error) -> Self {
-        if error.is_full() { Self::DiskFull(Box::new(Self::Files(error))) } else { Self::Files(error) }
+        if error.is_full() {
+            Self::DiskFull(Box::new(Self::Files(error)))
+        } else if error.is_unavailable() {
+            Self::Unavailable(Box::new(Self::Files(error)))
+        } else {
+            Self::Files(error)
+        }
     }
 }
 

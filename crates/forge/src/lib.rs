@@ -10,7 +10,7 @@ mod tracker;
 mod webhooks;
 
 pub use accounts::{emails, keys, passwords, sessions, tokens, user_pages, users, web_sessions};
-pub use admin::{doctor, first_start, instance_key, overview, storage_upgrade, tasks};
+pub use admin::{doctor, first_start, instance_key, instance_secrets, nodes, overview, storage_upgrade, tasks};
 use ci::job_notifier;
 pub use ci::{
     artifact_files, artifacts, ci_setting_pages, job_pages, job_queue, jobs, lint, pipeline_pages, pipelines, runners,
@@ -26,7 +26,7 @@ pub use repository::{
     edit_pages, history_pages, maintenance, pushes, ref_pages, release_pages, repository_files, tags, transport,
 };
 use runtime::{blocking, commit_outcome, read_cache, repository_cache, repository_locks, stored_files};
-pub use runtime::{bridge, clock, disk_space, outbound_addresses, rate_limiter, weak_map};
+pub use runtime::{bridge, clock, disk_space, outbound_addresses, rate_limiter, wakeups, weak_map};
 use tracker::mentions;
 pub use tracker::{
     board_pages, boards, issue_pages, issues, label_pages, labels, milestone_pages, milestones, notes, references,

@@ -9,7 +9,7 @@ mod tracker;
 mod webhooks;
 
 pub use accounts::{emails, keys, tokens, users, web_sessions};
-pub use admin::tasks;
+pub use admin::{nodes, tasks};
 pub use ci::{jobs, pipelines, runners, statuses, triggers, variables};
 pub use projects::{
     avatars, deploy_keys, events, groups, imports, members, namespaces, roles, storage, uploads, visibility,

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Error, Result, anyhow, bail};
 use forge::{
     Caller, Forge, InstanceKey, Options, Unvalidated,
     clock::SystemSecrets,
+    nodes::{self, ListedNode},
     runners, tasks, tokens,
     users::{self, NewUserRequest, UserUpdate},
 };
@@ -19,10 +20,13 @@ use model::{
     tokens::Secret,
     users::{NewUser, UserChanges, UserFilter},
 };
+use serde::Serialize;
 use store::{Database, instance::DatabaseContent};
 
 use crate::{
-    commands::{Admin, AdminCommand, AdminRunnerCommand, InstanceCommand, TaskCommand, TokenCommand, UserCommand},
+    commands::{
+        Admin, AdminCommand, AdminRunnerCommand, InstanceCommand, NodeCommand, TaskCommand, TokenCommand, UserCommand,
+    },
     config::{self, Config, Location},
     data_folder::{self, DataFolder, require_instance},
     exit::{CommandResult, Failure, print_line, print_stdout},
@@ -50,6 +54,7 @@ pub(crate) fn run(command: Admin) -> CommandResult {
             AdminCommand::Token(command) => token(&forge, command).await,
             AdminCommand::Task(command) => task(&forge, command).await,
             AdminCommand::Runner(command) => runner(&forge, command).await,
+            AdminCommand::Node(NodeCommand::List { json }) => list_nodes(&forge, json).await,
             AdminCommand::Instance(_) => Ok(()),
         }
     })?;
@@ -337,6 +342,58 @@ async fn list_runners(forge: &Forge) -> Result<()> {
         }
     }
     print_stdout(table.as_bytes())
+}
+
+/// A node in JSON.
+#[derive(Serialize)]
+struct NodeJson<'a> {
+    id: &'a str,
+    name: &'a str,
+    version: &'a str,
+    addresses: Vec<&'a str>,
+    started_at: String,
+    heartbeat_at: String,
+    /// `serving`, `draining` or `silent`.
+    state: &'static str,
+}
+
+impl<'a> NodeJson<'a> {
+    fn new(ListedNode { node, is_silent, .. }: &'a ListedNode) -> Self {
+        Self {
+            id: &node.id,
+            name: &node.name,
+            version: &node.version,
+            addresses: node.addresses.split(' ').collect(),
+            started_at: format_time(node.started_at),
+            heartbeat_at: format_time(node.heartbeat_at),
+            state: if *is_silent { "silent" } else { node.state.as_str() },
+        }
+    }
+}
+
+async fn list_nodes(forge: &Forge, json: bool) -> Result<()> {
+    let nodes = forge.read(Caller::system(), nodes::list).await?;
+    if json {
+        let nodes: Vec<NodeJson<'_>> = nodes.iter().map(NodeJson::new).collect();
+        return print_stdout(format!("{}\n", serde_json::to_string_pretty(&nodes)?).as_bytes());
+    }
+    let mut table = format!(
+        "{:<24} {:<10} {:<20} {:>9}  {:<18} {}\n",
+        "name", "version", "started", "heartbeat", "state", "addresses"
+    );
+    for ListedNode { node, heartbeat_age, is_silent } in nodes {
+        let age = heartbeat_age.as_secs();
+        let state = if is_silent { format!("silent for {age} s") } else { node.state.as_str().to_owned() };
+        let (name, version, started, addresses) =
+            (node.name, node.version, format_time(node.started_at), node.addresses);
+        table +=
+            &format!("{name:<24} {version:<10} {started:<20} {:>9}  {state:<18} {addresses}\n", format!("{age} s"));
+    }
+    print_stdout(table.as_bytes())
+}
+
+fn format_time(time: Time) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Returns the password from standard input or a random one, and whether it was generated.

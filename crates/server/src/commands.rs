@@ -268,6 +268,9 @@ pub(crate) enum AdminCommand {
     /// Manage CI runners
     #[command(subcommand, after_help = examples!("gable admin runner token"))]
     Runner(AdminRunnerCommand),
+    /// Show the servers of this instance
+    #[command(subcommand, after_help = examples!("gable admin node list"))]
+    Node(NodeCommand),
     /// Recover an instance after the data folder, the database or the instance key was lost; the server must be stopped
     #[command(subcommand, after_help = examples!("gable admin --data /var/lib/gable instance rebind"))]
     Instance(InstanceCommand),
@@ -398,6 +401,17 @@ pub(crate) enum TaskCommand {
     Retry {
         /// ID of the task, as shown by `task list`
         id: TaskId,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum NodeCommand {
+    /// List the servers that use the database: version, addresses, start, last heartbeat and state
+    #[command(after_help = examples!("gable admin node list", "gable admin node list --json"))]
+    List {
+        /// Print the list as JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, thread::available_parallelism};
 use anyhow::Result;
 use forge::{
     InstanceKey, Options,
-    clock::{SystemClock, SystemSecrets},
+    clock::{Clock, DatabaseClock, SystemClock, SystemSecrets},
     disk_space::DiskSpace,
     passwords::PasswordHasher,
 };
@@ -41,7 +41,6 @@ pub(crate) fn forge_options(
     };
     let disk_space = DiskSpace::new(folder.path(), min_free_disk);
     Ok(Options {
-        database,
         files: folder.files()?,
         logs: folder.logs()?,
         repositories: folder.repositories(serving)?,
@@ -52,10 +51,19 @@ pub(crate) fn forge_options(
         instance_key,
         readers: 2 * cores,
         blocking: 2 * cores,
-        clock: Arc::new(SystemClock),
+        clock: clock(&database)?,
+        database,
         secrets: Arc::new(SystemSecrets),
         password_hasher: PasswordHasher::production(),
         default_projects_limit,
         payload_renderer: Arc::new(JsonPayloadRenderer::new(Site::new("http://localhost", None), TimeFormat::Gitlab)),
+    })
+}
+
+/// Returns the clock of the database, which all nodes share. The embedded database has none.
+fn clock(database: &Database) -> Result<Arc<dyn Clock>> {
+    Ok(match database.measure_time()? {
+        Some(measured) => Arc::new(DatabaseClock::new(&measured)),
+        None => Arc::new(SystemClock),
     })
 }

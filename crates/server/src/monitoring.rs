@@ -1,6 +1,6 @@
 //! Routes for monitoring: liveness, readiness and metrics.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result};
 use axum::{
@@ -10,13 +10,17 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use forge::{Caller, Forge, deliveries, disk_space::DiskStatus, tasks};
+use forge::{Caller, Forge, deliveries, disk_space::DiskStatus, nodes, tasks};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::time::timeout;
 
 /// The upper bounds of histogram buckets, in seconds.
 const SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// The upper bounds of buckets for the number of writes that are committed together.
 const WRITE_GROUP_SIZES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+
+/// How long the database may take to respond to the readiness check.
+const READY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Starts collecting the metrics of this process.
 pub(crate) fn install_recorder() -> Result<PrometheusHandle> {
@@ -61,15 +65,22 @@ async fn describe_disk_problem(forge: &Forge) -> Option<String> {
     })
 }
 
-/// Readiness: whether the database responds.
+/// Readiness: whether the database responds, and the server is not about to stop.
 async fn ready(State((forge, _)): MonitoringState) -> Response {
-    match forge.read(Caller::anonymous(), |tx| tx.ping()).await {
-        Ok(()) => describe_disk_problem(&forge)
+    if forge.is_draining() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
+    }
+    match timeout(READY_TIMEOUT, forge.read(Caller::anonymous(), |tx| tx.ping())).await {
+        Ok(Ok(())) => describe_disk_problem(&forge)
             .await
             .map_or_else(|| "ready\n".to_owned(), |problem| format!("ready, but degraded: {problem}\n"))
             .into_response(),
-        Err(error) => {
+        Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the database does not respond\n").into_response()
+        }
+        Err(_) => {
+            tracing::warn!("not ready: the database does not respond in time");
             (StatusCode::SERVICE_UNAVAILABLE, "the database does not respond\n").into_response()
         }
     }
@@ -78,8 +89,8 @@ async fn ready(State((forge, _)): MonitoringState) -> Response {
 /// Prometheus metrics, for clients on this machine and for administrators.
 async fn serve_metrics(State((forge, metrics)): MonitoringState, request: Request) -> Response {
     let caller = if is_local(&request) { Caller::system() } else { api::caller_from_headers(request.headers()) };
-    let count = |tx: &mut forge::ReadTx<'_>| Ok((tasks::count(tx)?, deliveries::queue_stats(tx)?));
-    let (task_counts, deliveries) = match forge.read(caller, count).await {
+    let count = |tx: &mut forge::ReadTx<'_>| Ok((tasks::count(tx)?, deliveries::queue_stats(tx)?, nodes::count(tx)?));
+    let (task_counts, deliveries, nodes) = match forge.read(caller, count).await {
         Ok(counts) => counts,
         Err(forge::Error::Unauthenticated | forge::Error::Forbidden(_)) => {
             return api::plain_error(StatusCode::NOT_FOUND);
@@ -91,6 +102,9 @@ async fn serve_metrics(State((forge, metrics)): MonitoringState, request: Reques
     };
     metrics::gauge!("gable_tasks", "state" => "waiting").set(to_float(task_counts.0));
     metrics::gauge!("gable_tasks", "state" => "dead").set(to_float(task_counts.1));
+    metrics::gauge!("gable_nodes", "state" => "serving").set(f64::from(nodes.serving));
+    metrics::gauge!("gable_nodes", "state" => "draining").set(f64::from(nodes.draining));
+    metrics::gauge!("gable_nodes", "state" => "silent").set(f64::from(nodes.silent));
     let oldest = deliveries.oldest.map_or(0.0, |since| forge.now().duration_since(since).as_secs_f64().max(0.0));
     metrics::gauge!("gable_hook_deliveries_waiting").set(to_float(deliveries.waiting));
     metrics::gauge!("gable_hook_oldest_waiting_seconds").set(oldest);

@@ -59,6 +59,10 @@ impl Error {
 const DISK_FULL_MESSAGES: [&str; 4] =
     ["database or disk is full", "No space left on device", "Disk quota exceeded", "Check free disk space"];
 
+/// Messages of a PostgreSQL server that starts, stops or is a standby.
+const DISCONNECTION_MESSAGES: [&str; 4] =
+    ["terminating connection", "the database system is", "during recovery", "recovery is in progress"];
+
 fn reports_full_disk(info: &(dyn DatabaseErrorInformation + Send + Sync)) -> bool {
     let matches = |text: &str| DISK_FULL_MESSAGES.iter().any(|message| text.contains(message));
     matches(info.message()) || info.hint().is_some_and(matches)
@@ -75,7 +79,10 @@ impl From<DieselError> for Error {
                 _,
             ) => Self::Retry(error),
             DieselError::DatabaseError(
-                DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
+                DatabaseErrorKind::UnableToSendCommand
+                | DatabaseErrorKind::ClosedConnection
+                // The server has become a standby: another one is to be found.
+                | DatabaseErrorKind::ReadOnlyTransaction,
                 _,
             )
             | DieselError::BrokenTransactionManager => Self::Disconnected(error),
@@ -84,7 +91,7 @@ impl From<DieselError> for Error {
                 let message = info.message();
                 if message.contains("deadlock detected") {
                     Self::Retry(error)
-                } else if message.starts_with("terminating connection") || message.contains("the database system is") {
+                } else if DISCONNECTION_MESSAGES.iter().any(|text| message.contains(text)) {
                     Self::Disconnected(error)
                 } else if reports_full_disk(&**info) {
                     Self::DiskFull(error)
@@ -103,6 +110,19 @@ mod tests {
 
     fn database_error(text: &str) -> Error {
         DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(text.to_owned())).into()
+    }
+
+    #[test]
+    fn a_server_that_stops_or_is_a_standby_is_left() {
+        for message in [
+            "terminating connection due to administrator command",
+            "the database system is shutting down",
+            "cannot assign TransactionIds during recovery",
+            "recovery is in progress",
+        ] {
+            assert!(database_error(message).is_disconnected(), "{message}");
+        }
+        assert!(!database_error("division by zero").is_disconnected());
     }
 
     #[test]

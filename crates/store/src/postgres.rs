@@ -3,7 +3,14 @@
 //! A connection is tokio-postgres behind Diesel, driven by a single-threaded runtime of the calling thread. So no libpq
 //! and no OpenSSL are needed to build, and TLS is rustls as everywhere else.
 
-use std::{cell::OnceCell, io, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    cell::OnceCell,
+    io,
+    path::PathBuf,
+    str::FromStr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use diesel_async::{
     AsyncPgConnection,
@@ -13,8 +20,10 @@ use rustls::ClientConfig;
 use tls::Roots;
 use tokio::runtime::Runtime;
 use tokio_postgres::{
+    Socket,
     config::{Host, SslMode},
     error::SqlState,
+    tls::MakeTlsConnect,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -22,6 +31,10 @@ use crate::OpenError;
 
 /// A blocking connection; it stays on the thread that opened it.
 pub(crate) type PgConnection = AsyncConnectionWrapper<AsyncPgConnection, ThreadRuntime>;
+
+/// The part of a connection that reads and writes its socket.
+pub(crate) type ClientConnection =
+    tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// The port if the URL names none.
 const DEFAULT_PORT: u16 = 5432;
@@ -52,39 +65,70 @@ impl BlockOn for ThreadRuntime {
     }
 }
 
-/// The server and database of a URL, with its TLS configuration.
+/// The default time to connect to one host; a URL may set `connect_timeout`.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The default time after which a connection is closed if the server acknowledges nothing; a URL may set
+/// `tcp_user_timeout`.
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(6);
+/// The time without traffic after which the server is probed, and the interval between two probes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_RETRIES: u32 = 3;
+/// The default of tokio-postgres, which a URL may change.
+const DEFAULT_KEEPALIVE_IDLE: Duration = Duration::from_secs(2 * 60 * 60);
+/// How long a failed attempt is taken for the answer to others, so that requests do not wait for attempts one after the
+/// other while the server is unreachable.
+const FAILURE_PERIOD: Duration = Duration::from_millis(250);
+
+/// The servers and the database of a URL, with its TLS configuration.
 #[derive(Clone)]
 pub(crate) struct Target {
     config: tokio_postgres::Config,
     tls: Arc<ClientConfig>,
+    /// When the last attempt to connect failed, and why.
+    last_failure: Arc<Mutex<Option<(Instant, String)>>>,
 }
 
 impl Target {
-    /// Parses a `postgres://` URL, with `sslmode` and `sslrootcert` as in libpq.
+    /// Parses a `postgres://` URL, with `sslmode` and `sslrootcert` as in libpq. It may list several hosts, which are tried
+    /// in turn; `target_session_attrs=read-write` skips standbys.
     pub(crate) fn parse(text: &str) -> Result<Self, OpenError> {
         let unreadable =
             || OpenError::new("the database URL is not of the form postgres://user:password@host:port/name");
-        let mut url = url::Url::parse(text).map_err(|_| unreadable())?;
+        if !["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
+            return Err(unreadable());
+        }
+        // Not parsed as a URL, because lists of hosts with ports are none.
+        let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let mut ssl_mode = "prefer".to_owned();
         let mut root_certificate = None;
         let mut other_parameters = Vec::new();
-        for (name, value) in url.query_pairs() {
-            match &*name {
-                "sslmode" => ssl_mode = value.into_owned(),
-                "sslrootcert" => root_certificate = Some(PathBuf::from(&*value)),
-                _ => other_parameters.push((name.into_owned(), value.into_owned())),
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let decoded = url::form_urlencoded::parse(parameter.as_bytes()).next();
+            match decoded.as_ref().map(|(name, value)| (&**name, value)) {
+                Some(("sslmode", value)) => ssl_mode = value.to_string(),
+                Some(("sslrootcert", value)) => root_certificate = Some(PathBuf::from(&**value)),
+                _ => other_parameters.push(parameter),
             }
         }
-        url.set_query(None);
-        if !other_parameters.is_empty() {
-            url.query_pairs_mut().extend_pairs(other_parameters);
-        }
-        let mut config = tokio_postgres::Config::from_str(url.as_str()).map_err(|_| unreadable())?;
+        let url = if other_parameters.is_empty() {
+            base.to_owned()
+        } else {
+            format!("{base}?{}", other_parameters.join("&"))
+        };
+        let mut config = tokio_postgres::Config::from_str(&url).map_err(|_| unreadable())?;
         config.application_name("gable");
-        // Without it, a thread would wait forever for a server that silently disappeared.
-        config.tcp_user_timeout(Duration::from_secs(60));
+        // Without these, a thread would wait for a server that silently disappeared.
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(ACKNOWLEDGEMENT_TIMEOUT);
+        }
+        if config.get_keepalives_idle() == DEFAULT_KEEPALIVE_IDLE {
+            config.keepalives_idle(KEEPALIVE_IDLE);
+            config.keepalives_interval(KEEPALIVE_INTERVAL);
+            config.keepalives_retries(KEEPALIVE_RETRIES);
+        }
         if config.get_connect_timeout().is_none() {
-            config.connect_timeout(Duration::from_secs(10));
+            config.connect_timeout(CONNECT_TIMEOUT);
         }
         let (mode, verify) = match ssl_mode.as_str() {
             "disable" => (SslMode::Disable, false),
@@ -98,13 +142,15 @@ impl Target {
             }
         };
         config.ssl_mode(mode);
-        Ok(Self { config, tls: Arc::new(tls(verify, root_certificate)?) })
+        Ok(Self { config, tls: Arc::new(tls(verify, root_certificate)?), last_failure: Arc::default() })
     }
 
     /// Connects for writing; a commit is on the server's disk before it returns.
     pub(crate) fn connect_writer(&self) -> Result<PgConnection, OpenError> {
         self.connect(
-            "SET synchronous_commit = 'on'; SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET jit = 'off'",
+            // The server has to notice soon that a node is gone, because its transaction may hold locks.
+            "SET synchronous_commit = 'on'; SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET jit = 'off'; \
+             SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3",
         )
     }
 
@@ -119,23 +165,52 @@ impl Target {
     }
 
     fn connect(&self, setup: &str) -> Result<PgConnection, OpenError> {
-        let connection = ThreadRuntime.block_on(async {
-            let tls = MakeRustlsConnect::new((*self.tls).clone());
-            let (client, connection) = self.config.connect(tls).await.map_err(|error| {
-                let advice = self.advice(&error).map(|advice| format!("; {advice}")).unwrap_or_default();
-                format!("{}{advice}", with_causes(&error))
-            })?;
-            let connection = AsyncPgConnection::try_from_client_and_connection(client, connection);
-            connection.await.map_err(|error| error.to_string())
-        });
+        if let Some(reason) = self.recent_failure() {
+            return Err(OpenError::new(reason));
+        }
         let server = self.description();
-        let mut connection: PgConnection = connection
-            .map_err(|error| OpenError::new(format!("cannot connect to PostgreSQL at {server}: {error}")))?
-            .into();
+        let connection = ThreadRuntime.block_on(async {
+            let (client, connection) = self.connect_client().await?;
+            let connection = AsyncPgConnection::try_from_client_and_connection(client, connection);
+            connection
+                .await
+                .map_err(|error| OpenError::new(format!("cannot connect to PostgreSQL at {server}: {error}")))
+        });
+        let mut connection: PgConnection = connection?.into();
         diesel::connection::SimpleConnection::batch_execute(&mut connection, setup).map_err(|error| {
             OpenError::new(format!("cannot set up the connection to PostgreSQL at {server}: {error}"))
         })?;
         Ok(connection)
+    }
+
+    /// Connects without Diesel. The connection has to be polled by the caller.
+    pub(crate) async fn connect_client(&self) -> Result<(tokio_postgres::Client, ClientConnection), OpenError> {
+        let tls = MakeRustlsConnect::new((*self.tls).clone());
+        let hosts = u32::try_from(self.config.get_hosts().len()).unwrap_or(u32::MAX).max(1);
+        let per_host = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+        // The timeout of the library does not include the handshake.
+        let connected = tokio::time::timeout(per_host.saturating_mul(hosts + 1), self.config.connect(tls)).await;
+        let reason = match connected {
+            Ok(Ok(connected)) => {
+                *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                return Ok(connected);
+            }
+            Ok(Err(error)) => {
+                let advice = self.advice(&error).map(|advice| format!("; {advice}")).unwrap_or_default();
+                format!("{}{advice}", with_causes(&error))
+            }
+            Err(_) => "the server accepts connections, but does not respond in time".to_owned(),
+        };
+        let reason = format!("cannot connect to PostgreSQL at {}: {reason}", self.description());
+        let failure = Some((Instant::now(), reason.clone()));
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        Err(OpenError::new(reason))
+    }
+
+    /// Returns why the last attempt to connect failed, if that was a moment ago.
+    fn recent_failure(&self) -> Option<String> {
+        let last_failure = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        last_failure.as_ref().filter(|(at, _)| at.elapsed() < FAILURE_PERIOD).map(|(_, reason)| reason.clone())
     }
 
     /// Returns server, database and user for messages, never the password.
@@ -249,6 +324,11 @@ mod tests {
             "postgres:///gable?host=/run/postgresql&port=5433&user=ann",
             "/run/postgresql/.s.PGSQL.5433 (database gable, user ann)",
         );
+        check(
+            "postgres://ann:s3cret@one:5433,two:5434/gable?target_session_attrs=read-write&sslmode=disable",
+            "one:5433 or two:5434 (database gable, user ann)",
+        );
+        check("postgres://ann@one,two/gable", "one:5432 or two:5432 (database gable, user ann)");
     }
 
     #[test]

@@ -597,6 +597,26 @@ diesel::table! {
 }
 
 diesel::table! {
+    nodes (id) {
+        id -> Text,
+        name -> Text,
+        version -> Text,
+        addresses -> Text,
+        state -> Text,
+        started_at -> BigInt,
+        heartbeat_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    instance_secrets (id) {
+        id -> BigInt,
+        name -> Text,
+        secret -> Binary,
+    }
+}
+
+diesel::table! {
     instance_seeds (name) {
         name -> Text,
         seed -> Binary,

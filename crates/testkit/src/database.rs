@@ -69,6 +69,11 @@ impl TestDatabase {
         Self { database, folder: None, copy: Some(PostgresCopy { server: server.to_owned(), name }) }
     }
 
+    /// Returns the URL of the database; `None` for an SQLite file.
+    pub(crate) fn url(&self) -> Option<String> {
+        self.copy.as_ref().map(|copy| with_name(&copy.server, &copy.name))
+    }
+
     /// Writes the WAL into the database file, so that copying the file is enough; needs exclusive access.
     pub(crate) fn checkpoint(&self) {
         if self.folder.is_some() {

@@ -12,6 +12,7 @@ mod dump;
 pub mod faults;
 pub mod fixtures;
 mod local_repository;
+pub mod nodes;
 pub mod payload_schema;
 mod pipelines;
 pub mod receiver;
@@ -19,6 +20,7 @@ pub mod repository;
 mod resources;
 mod response;
 mod stored_repositories;
+pub mod tcp_proxy;
 mod webhook_deliveries;
 
 use std::{
@@ -37,6 +39,7 @@ use axum::{
 use files::{disk_space::DiskSpace, logs::Logs, spool::Spools};
 use forge::{
     Caller, Forge, Options, Unvalidated,
+    clock::Clock,
     passwords::PasswordHasher,
     rate_limiter::NetworkRateLimiter,
     tasks, tokens,
@@ -49,6 +52,7 @@ use model::{
     users::{NewUser, UserChanges},
 };
 use serde_json::Value;
+use store::Database;
 use web::{Pages, PagesOptions};
 use webhooks::{JsonPayloadRenderer, TimeFormat};
 
@@ -180,14 +184,28 @@ impl TestForgeBuilder {
     }
 
     fn start_on(self, resources: ForgeResources) -> TestForge {
-        let ForgeResources { database, git, .. } = &resources;
+        let database = resources.database.database.clone();
+        let clock = Arc::clone(&resources.clock) as _;
+        let (forge, service) = self.start_node(&resources, database, clock, resources.git.path());
+        TestForge { service, forge, clock: Arc::clone(&resources.clock), resources }
+    }
+
+    /// Starts a forge on resources that it may share with others, with a folder for its caches.
+    fn start_node(
+        self,
+        resources: &ForgeResources,
+        database: Database,
+        clock: Arc<dyn Clock>,
+        caches: &Path,
+    ) -> (Forge, HttpService) {
+        let ForgeResources { git, .. } = resources;
         let options = Options {
-            database: database.database.clone(),
-            files: resources.open_files(),
+            database,
+            files: resources.open_files(caches),
             logs: Logs::open(&git.path().join("traces")).expect("the traces folder opens"),
-            repositories: Repositories::open_folder(&git.path().join("repositories"))
+            repositories: Repositories::open_folder(&caches.join("repositories"))
                 .expect("the repositories folder opens"),
-            spools: Spools::open(&git.path().join("cache"), 64 << 20).expect("the cache folder opens"),
+            spools: Spools::open(&caches.join("cache"), 64 << 20).expect("the cache folder opens"),
             disk_space: DiskSpace::new(git.path(), 0),
             allow_local_network: self.allow_local_network,
             max_push_size: None,
@@ -197,7 +215,7 @@ impl TestForgeBuilder {
             )),
             readers: 2,
             blocking: 1,
-            clock: Arc::clone(&resources.clock) as _,
+            clock,
             secrets: Arc::clone(&resources.secrets) as _,
             password_hasher: PasswordHasher::for_tests(),
             default_projects_limit: 10,
@@ -227,12 +245,7 @@ impl TestForgeBuilder {
             webhook_sender: self.webhook_sender,
             access_log: Arc::new(|_| {}),
         });
-        TestForge {
-            service: HttpService::new(&app, self.extra_routes),
-            forge,
-            clock: Arc::clone(&resources.clock),
-            resources,
-        }
+        (forge, HttpService::new(&app, self.extra_routes))
     }
 }
 

@@ -32,13 +32,13 @@ pub struct ForgeTemplate {
 }
 
 impl ForgeResources {
-    /// Opens the store of files.
-    pub(crate) fn open_files(&self) -> Files {
+    /// Opens the store of files for a node with this folder for caches.
+    pub(crate) fn open_files(&self, caches: &Path) -> Files {
         let Some(bucket) = TestBucket::of_all_tests() else {
             return Files::open(self.files.path()).expect("the files folder opens");
         };
         let prefix = self.files.path().file_name().and_then(|name| name.to_str()).expect("a plain name");
-        Files::in_bucket(bucket.client(prefix, self.git.path()))
+        Files::in_bucket(bucket.client(prefix, caches))
     }
 
     pub(crate) async fn create() -> Self {

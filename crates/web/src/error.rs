@@ -94,6 +94,10 @@ impl PageError {
                 Error::Forbidden(reason) => (StatusCode::FORBIDDEN, reason.clone()),
                 Error::NotFound(_) | Error::NotFoundMessage(_) | Error::NoSuchRow => (StatusCode::NOT_FOUND, None),
                 Error::Busy => (StatusCode::SERVICE_UNAVAILABLE, None),
+                Error::Unavailable(_) => {
+                    tracing::warn!(request = request_id, %error, "request failed: the database or the store is unavailable");
+                    (StatusCode::SERVICE_UNAVAILABLE, None)
+                }
                 Error::DiskFull(_) => {
                     tracing::warn!(request = request_id, %error, "request failed: the disk is full");
                     (StatusCode::INSUFFICIENT_STORAGE, Some(DISK_FULL_MESSAGE.to_owned()))

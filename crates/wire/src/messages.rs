@@ -6,6 +6,7 @@ pub(crate) use forge::error::DISK_FULL_MESSAGE;
 use crate::{log_context::LogContext, transfers::Busy};
 
 pub(crate) const BUSY: &str = "the server is busy; try again later";
+pub(crate) const UNAVAILABLE: &str = "the server is temporarily unavailable; try again later";
 pub(crate) const CLIENT_BUSY: &str = "too many transfers from your address; try again later";
 pub(crate) const INTERNAL_ERROR: &str = "internal server error; the administrator can find details in the log";
 pub(crate) const PROJECT_NOT_FOUND: &str = "The project you were looking for could not be found.";
@@ -27,6 +28,10 @@ pub(crate) fn describe_error(error: &Error, log: &LogContext) -> String {
         }
         Error::Forbidden(None) => "you are not allowed to do this".to_owned(),
         Error::Busy => BUSY.to_owned(),
+        Error::Unavailable(_) => {
+            log.warn("git request failed: the database or the store is unavailable", error);
+            UNAVAILABLE.to_owned()
+        }
         Error::DiskFull(_) => {
             log.warn("git request failed: no disk space left", error);
             DISK_FULL_MESSAGE.to_owned()

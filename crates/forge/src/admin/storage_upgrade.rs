@@ -136,7 +136,7 @@ async fn try_convert(forge: &Forge, row: UnconvertedRow) -> Result<UpgradeReport
     };
     match converted {
         // The other repositories would fail for the same reason.
-        Err(error @ (Error::DiskFull(_) | Error::Store(_))) => Err(error),
+        Err(error @ (Error::DiskFull(_) | Error::Unavailable(_) | Error::Store(_))) => Err(error),
         Err(error) => {
             error!(%error, project.id = project.get(), "cannot convert the repository of project {project}; it cannot be used");
             Ok(UpgradeReport { failed: vec![project], ..UpgradeReport::default() })

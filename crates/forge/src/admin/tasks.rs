@@ -10,14 +10,14 @@ use tracing::{error, info, warn};
 use crate::{
     Ability, Caller, Error, Forge, ReadTx, Result, WriteTx,
     artifacts::{self, Artifact},
-    avatars, blocking, branches, deliveries, imports, maintenance, stale_jobs, stored_files, system_events, traces,
-    web_sessions,
+    avatars, blocking, branches, deliveries, imports, maintenance, nodes, stale_jobs, stored_files, system_events,
+    traces, web_sessions,
 };
 
 /// A background task. A task may run more than once, so all of them are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Deletes tokens that expired or were revoked a while ago, and expired sessions.
+    /// Deletes tokens that expired or were revoked a while ago, expired sessions, and nodes that are silent for a day.
     SweepTokens,
     /// Deletes expired memberships and shares.
     SweepMemberships,
@@ -50,6 +50,9 @@ pub enum Task {
 const LEASE: SignedDuration = SignedDuration::from_mins(10);
 /// How often the lease of a running task is renewed.
 const RENEW_EVERY: Duration = Duration::from_secs(180);
+/// How often and for how long recording the outcome of a task is tried again while the database is unavailable.
+const RECORD_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_RECORD_ATTEMPTS: u32 = 60;
 /// The delay of housekeeping after a push, so that many pushes in a row cause one run.
 pub(crate) const HOUSEKEEPING_DELAY: SignedDuration = SignedDuration::from_secs(30);
 /// The delay of an import while too many others are running.
@@ -236,12 +239,12 @@ pub async fn run_claimed(forge: &Forge, record: TaskRecord) -> Result<()> {
         }
         Err(failure) => {
             let text = failure.to_string();
-            // A full disk is not the fault of the task: it is retried until there is space.
-            let disk_full = matches!(failure, Error::DiskFull(_));
-            if disk_full {
+            if matches!(failure, Error::DiskFull(_)) {
                 forge.record_disk_full();
             }
-            let dead = attempts >= MAX_ATTEMPTS && !disk_full;
+            // Not the fault of the task: it is retried until there is space, or the database is back.
+            let is_outage = matches!(failure, Error::DiskFull(_) | Error::Unavailable(_));
+            let dead = attempts >= MAX_ATTEMPTS && !is_outage;
             let outcome = if dead { "dead" } else { "failed" };
             if dead {
                 error!(
@@ -262,18 +265,26 @@ pub async fn run_claimed(forge: &Forge, record: TaskRecord) -> Result<()> {
                 );
             }
             metrics::counter!("gable_tasks_total", "kind" => kind, "outcome" => outcome).increment(1);
-            forge
-                .write(Caller::system(), move |tx| {
-                    let now = tx.now();
-                    if dead {
-                        return Ok(store::tasks::mark_dead(tx.db(), id, &text, now)?);
-                    }
-                    if disk_full {
-                        store::tasks::refund_attempt(tx.db(), id)?;
-                    }
-                    Ok(store::tasks::fail(tx.db(), id, &text, now + retry_delay(attempts))?)
-                })
-                .await?;
+            let record = move |tx: &mut WriteTx<'_>| {
+                let now = tx.now();
+                if dead {
+                    return Ok(store::tasks::mark_dead(tx.db(), id, &text, now)?);
+                }
+                if is_outage {
+                    store::tasks::refund_attempt(tx.db(), id)?;
+                }
+                Ok(store::tasks::fail(tx.db(), id, &text, now + retry_delay(attempts))?)
+            };
+            let mut recorded = forge.write(Caller::system(), record.clone()).await;
+            // During an outage of the database; otherwise the task would wait until its lease ends.
+            for _ in 0..MAX_RECORD_ATTEMPTS {
+                if !matches!(recorded, Err(Error::Unavailable(_))) {
+                    break;
+                }
+                tokio::time::sleep(RECORD_INTERVAL).await;
+                recorded = forge.write(Caller::system(), record.clone()).await;
+            }
+            recorded?;
         }
     }
     Ok(())
@@ -448,7 +459,7 @@ async fn sweep_memberships(forge: &Forge, task: TaskId) -> Result<()> {
     forge.write(Caller::system(), move |tx| reschedule(tx, task, SWEEP_EVERY)).await
 }
 
-/// Deletes expired and revoked tokens and expired sessions, and reschedules the task.
+/// Deletes expired and revoked tokens, expired sessions and silent nodes, and reschedules the task.
 fn sweep_tokens(tx: &mut WriteTx<'_>, task: TaskId) -> Result<()> {
     let now = tx.now();
     let deleted = store::tokens::delete_stale(tx.db(), now - TOKEN_RETENTION)?;
@@ -458,6 +469,10 @@ fn sweep_tokens(tx: &mut WriteTx<'_>, task: TaskId) -> Result<()> {
     let deleted = web_sessions::delete_expired(tx)?;
     if deleted > 0 {
         info!(deleted, "deleted expired sessions");
+    }
+    let deleted = nodes::delete_silent(tx)?;
+    if deleted > 0 {
+        info!(deleted, "deleted nodes that were not heard of for a day");
     }
     reschedule(tx, task, SWEEP_EVERY)
 }

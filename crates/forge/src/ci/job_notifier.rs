@@ -107,6 +107,11 @@ impl JobNotifier {
         format!("{:x}-{:x}", self.epoch, self.changes.borrow().version)
     }
 
+    /// Returns whether a cursor was created by this process.
+    pub(crate) fn is_own(&self, cursor: &str) -> bool {
+        cursor.split_once('-').is_some_and(|(epoch, _)| epoch == format!("{:x}", self.epoch))
+    }
+
     /// Waits until the cursor changes; the caller applies a timeout.
     pub(crate) async fn changed_since(&self, cursor: &str) {
         let mut changes = self.changes.subscribe();
@@ -199,6 +204,7 @@ mod tests {
     fn a_claim_that_is_dropped_notifies_the_other_runners() {
         let notifier = notifier();
         let cursor = notifier.cursor();
+        assert!(notifier.is_own(&cursor) && !notifier.is_own("0-1") && !notifier.is_own("x"));
         notifier.claim(&[job(1)]).expect("free").complete();
         assert_eq!(notifier.cursor(), cursor);
         drop(notifier.claim(&[job(1)]));

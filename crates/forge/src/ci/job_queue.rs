@@ -27,8 +27,8 @@ use crate::{
     runners, traces,
 };
 
-/// How often a waiting runner searches again if other nodes may add jobs without notifying this process.
-const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// How often a waiting runner searches again if a notification of another node may be lost.
+const POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// The maximum number of jobs considered in each queue.
 const MAX_CANDIDATES: i64 = 100;
 /// The maximum number of queues considered.
@@ -79,10 +79,21 @@ pub async fn request(forge: &Forge, request: JobRequest) -> Result<JobResponse> 
     runners::record_contact(forge, &runner, info);
     let notifier = &forge.shared().job_notifier;
     let cursor = notifier.cursor();
-    if last_update.as_deref() == Some(cursor.as_str())
-        && let Some(response) = wait(forge, notifier, &cursor, digest, &site).await?
-    {
-        return Ok(response);
+    let Some(last_update) = last_update else { return find_and_assign(forge, notifier, digest, &site).await };
+    if last_update == cursor {
+        if let Some(response) = wait(forge, notifier, &cursor, digest, &site).await? {
+            return Ok(response);
+        }
+    } else if !forge.shared().database.is_single_node() && !notifier.is_own(&last_update) {
+        // A cursor of another node. The search comes first, so that no job is missed; then the runner waits, also if its
+        // requests are spread over the nodes.
+        let cursor = match find_and_assign(forge, notifier, digest, &site).await? {
+            JobResponse::NoJob { cursor } => cursor,
+            response => return Ok(response),
+        };
+        if let Some(response) = wait(forge, notifier, &cursor, digest, &site).await? {
+            return Ok(response);
+        }
     }
     find_and_assign(forge, notifier, digest, &site).await
 }

@@ -25,8 +25,8 @@ use tokio::{sync::watch, task::JoinError};
 use tracing::warn;
 
 use crate::{
-    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, artifacts, job_queue,
-    traces::masks::Masks, variables,
+    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, artifacts, bridge::Shared,
+    job_queue, traces::masks::Masks, variables, wakeups::TraceChange,
 };
 
 /// The maximum size of a trace.
@@ -235,6 +235,7 @@ async fn append_masked(
     let record = move |tx: &mut WriteTx<'_>| {
         let now = tx.now();
         let recorded = store::job_runs::extend_trace(tx.db(), &before, size, withheld, now)?;
+        tx.notify_followers(job, TraceChange::Appended);
         Ok(if recorded { None } else { Some(store::job_runs::find(tx.db(), job)?) })
     };
     match forge.write(Caller::system(), record).await? {
@@ -417,6 +418,22 @@ pub(crate) async fn remove_withheld(forge: &Forge, run: &JobRun) {
 pub(crate) fn notify_ended(forge: &Forge, job: JobId) {
     let mut by_job = forge.shared().traces.by_job.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(live) = by_job.remove(&job) {
+        live.changes.send_modify(|changes| *changes += 1);
+    }
+}
+
+/// Wakes up the followers of a trace that another node has changed.
+pub(crate) fn wake_followers(shared: &Shared, job: JobId) {
+    let by_job = shared.traces.by_job.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(live) = by_job.get(&job) {
+        live.changes.send_modify(|changes| *changes += 1);
+    }
+}
+
+/// Wakes up the followers of all traces.
+pub(crate) fn wake_all_followers(shared: &Shared) {
+    let by_job = shared.traces.by_job.lock().unwrap_or_else(PoisonError::into_inner);
+    for live in by_job.values() {
         live.changes.send_modify(|changes| *changes += 1);
     }
 }

@@ -25,7 +25,7 @@ use files::{Files, disk_space::DiskSpace, logs::Logs, spool::Spools};
 use git::{Refs, Repositories, Repository};
 use model::{Project, ProjectId, StorageId, Time, TokenId, WebSessionId};
 use store::{Conn, Database, OpenError, repositories::RepositoryRecord};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::{
     Actor, Caller, Error, InstanceKey, Result,
@@ -41,6 +41,7 @@ use crate::{
     repository_locks::RepositoryLocks,
     tokens::TokenUses,
     traces::LiveTraces,
+    wakeups::{WakeupSender, Wakeups},
     web_sessions::WebSessionUses,
 };
 
@@ -142,6 +143,10 @@ pub(crate) struct Shared {
     pub(crate) job_notifier: Arc<JobNotifier>,
     /// The traces of running jobs.
     pub(crate) traces: LiveTraces,
+    /// Decides which wake-ups are sent to other nodes.
+    pub(crate) wakeup_sender: WakeupSender,
+    /// Whether this node is about to stop.
+    pub(crate) is_draining: watch::Sender<bool>,
 }
 
 type QueuedRead = Box<dyn FnOnce(&mut ReadConnection) + Send>;
@@ -295,6 +300,7 @@ impl Forge {
         } = options;
         let single_writer = database.has_single_writer();
         let job_notifier = Arc::new(JobNotifier::new(clock.now()));
+        let wakeup_sender = WakeupSender::new(&database, &*secrets);
         let shared = Arc::new(Shared {
             database,
             files,
@@ -321,6 +327,8 @@ impl Forge {
             task_notify: Arc::default(),
             job_notifier,
             traces: LiveTraces::default(),
+            wakeup_sender,
+            is_draining: watch::Sender::default(),
         });
         // A failing connection is reported at startup, not at the first request.
         // On a separate thread: a PostgreSQL connection has a runtime, and the caller may be inside another one.
@@ -431,15 +439,7 @@ impl Forge {
         F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
     {
         let (reply, response) = oneshot::channel();
-        let write = PendingWrite {
-            f,
-            caller,
-            result: None,
-            reply,
-            dispatcher_notify: None,
-            job_notifier: None,
-            task_notify: None,
-        };
+        let write = PendingWrite { f, caller, result: None, reply, wakeups: Wakeups::default() };
         send(&self.0.writers, Box::new(write) as QueuedWrite)?;
         response.await.unwrap_or_else(|_| Err(Error::Internal("the write could not be committed".into())))
     }

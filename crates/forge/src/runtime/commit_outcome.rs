@@ -1,8 +1,14 @@
-//! The outcome of write transactions, above all on a full disk, which a database does not always report as such.
+//! The outcome of write transactions: on a full disk, which a database does not always report as such, and if the connection
+//! is lost during the commit.
 
-use std::{sync::PoisonError, time::Instant};
+use std::{
+    sync::PoisonError,
+    thread,
+    time::{Duration, Instant},
+};
 
-use store::OpenError;
+use store::{OpenError, ServerState, TransactionId, TransactionStatus};
+use tracing::{error, warn};
 
 use crate::{Error, bridge::Shared};
 
@@ -14,7 +20,17 @@ pub(crate) enum CommitOutcome {
     RolledBack,
     /// The transaction was rolled back because the disk is full; the text is for the log.
     DiskFull(String),
+    /// The database could not be reached, and nothing was committed; the text is for the log.
+    Unavailable(String),
+    /// The connection was lost during the commit, and the database could not be asked for the outcome; the text is for the
+    /// log.
+    Unknown(String),
 }
+
+/// How long the database is asked for the outcome of a commit.
+const RESOLUTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// The delay between two attempts to ask.
+const RESOLUTION_INTERVAL: Duration = Duration::from_millis(50);
 
 impl CommitOutcome {
     pub(crate) fn is_committed(&self) -> bool {
@@ -40,7 +56,11 @@ impl Shared {
         if disk_full {
             self.record_full_database();
         }
-        if disk_full { CommitOutcome::DiskFull(format!("database: {error}")) } else { CommitOutcome::RolledBack }
+        match error {
+            _ if disk_full => CommitOutcome::DiskFull(format!("database: {error}")),
+            _ if error.is_disconnected() => CommitOutcome::Unavailable(format!("database: {error}")),
+            _ => CommitOutcome::RolledBack,
+        }
     }
 
     /// As [`Self::outcome_of_error`], for a connection that could not be opened.
@@ -49,7 +69,47 @@ impl Shared {
             self.record_full_database();
             return CommitOutcome::DiskFull(error.to_string());
         }
-        CommitOutcome::RolledBack
+        if self.database.is_sqlite() {
+            return CommitOutcome::RolledBack;
+        }
+        CommitOutcome::Unavailable(error.to_string())
+    }
+
+    /// Finds out what became of a transaction whose connection was lost during the commit: committed, rolled back or
+    /// unknown.
+    pub(crate) fn resolve_commit(&self, id: &TransactionId, server: &ServerState) -> CommitOutcome {
+        let deadline = Instant::now() + RESOLUTION_TIMEOUT;
+        let mut reason = String::new();
+        while Instant::now() < deadline {
+            match self.transaction_status(id, server) {
+                Ok(TransactionStatus::Committed) => {
+                    warn!(transaction = %id, "lost the database connection during a commit; it was committed");
+                    return CommitOutcome::Committed;
+                }
+                Ok(TransactionStatus::Aborted) => {
+                    warn!(transaction = %id, "lost the database connection during a commit; it was rolled back");
+                    return CommitOutcome::RolledBack;
+                }
+                Ok(TransactionStatus::Unknown) => {
+                    "the database server was restarted or replaced".clone_into(&mut reason);
+                    break;
+                }
+                Ok(TransactionStatus::InProgress) => "the transaction is still in progress".clone_into(&mut reason),
+                Err(error) => reason = error,
+            }
+            thread::sleep(RESOLUTION_INTERVAL);
+        }
+        error!(transaction = %id, reason, "lost the database connection during a commit; its outcome is unknown");
+        CommitOutcome::Unknown(format!("the outcome of the transaction is unknown: {reason}"))
+    }
+
+    /// Asks for the status of a transaction on a new connection.
+    fn transaction_status(&self, id: &TransactionId, server: &ServerState) -> Result<TransactionStatus, String> {
+        let mut db = self.database.connect_writer().map_err(|error| error.to_string())?;
+        if db.server_state().map_err(|error| error.to_string())?.as_ref() != Some(server) {
+            return Ok(TransactionStatus::Unknown);
+        }
+        db.transaction_status(id).map_err(|error| error.to_string())
     }
 
     fn record_full_database(&self) {

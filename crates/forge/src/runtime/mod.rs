@@ -1,4 +1,4 @@
-//! Infrastructure of the use cases: threads, caches, locks, disk space, outbound addresses.
+//! Infrastructure of the use cases: threads, caches, locks, wake-ups, disk space, outbound addresses.
 
 pub(crate) mod blocking;
 pub mod bridge;
@@ -11,4 +11,5 @@ pub(crate) mod read_cache;
 pub(crate) mod repository_cache;
 pub(crate) mod repository_locks;
 pub(crate) mod stored_files;
+pub mod wakeups;
 pub mod weak_map;

@@ -1,3 +1,4 @@
 //! Domain types of administration.
 
+pub mod nodes;
 pub mod tasks;

@@ -66,6 +66,10 @@ pub(crate) struct Settings {
     #[arg(long, env = "GABLE_CLIENT_TIMEOUT_SECONDS", value_name = "DURATION", default_value = "60s",
         value_parser = Seconds::parse_positive)]
     pub(super) client_timeout_seconds: Seconds,
+    /// Time between the signal to stop and the end of the listeners, in which `/-/ready` reports that the server drains, so
+    /// that a load balancer sends no more requests; in seconds unless a unit is given
+    #[arg(long, env = "GABLE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "0s")]
+    pub(super) drain_timeout: Seconds,
     /// Proxies whose X-Forwarded-* headers are trusted: addresses or networks, separated by commas
     #[arg(long, env = "GABLE_TRUSTED_PROXIES", value_name = "NETWORK", value_delimiter = ',')]
     pub(super) trusted_proxies: Vec<String>,

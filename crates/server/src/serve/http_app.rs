@@ -62,6 +62,7 @@ fn visible_settings(config: &Config) -> Vec<(&'static str, String)> {
         ("max-artifact-size", size(config.max_artifact_size)),
         ("max-push-size", config.max_push_size.map_or_else(|| "unlimited".to_owned(), size)),
         ("min-free-disk", size(config.min_free_disk)),
+        ("drain-timeout", format!("{} s", config.drain_timeout.as_secs())),
         ("sign-ins-per-minute", limit(config.sign_ins_per_minute)),
         ("requests-per-minute", limit(config.requests_per_minute)),
         ("anonymous-requests-per-minute", limit(config.anonymous_requests_per_minute)),

@@ -14,15 +14,11 @@ use tokio::{net::TcpListener, signal::unix::Signal, sync::watch};
 use tracing::info;
 use wire::{
     Transfers,
-    ssh::{
-        self,
-        host_key::{self, HostKey},
-    },
+    ssh::{self, host_key::HostKey},
 };
 
 use crate::{
     config::Config,
-    data_folder::{DataFolder, SSH_HOST_KEY},
     listener,
     tls::{self, Certificate, Redirect},
 };
@@ -50,16 +46,15 @@ struct BoundListener {
 
 struct SshListener {
     bound: BoundListener,
-    host_key: HostKey,
     options: ssh::Options,
 }
 
 impl Listeners {
     /// Binds the listeners of the configuration.
-    pub(super) async fn bind(config: &Config, folder: &DataFolder) -> Result<Self> {
+    pub(super) async fn bind(config: &Config) -> Result<Self> {
         let main = BoundListener::bind("listen", config.listen).await?;
         let ssh = match config.ssh_listen {
-            Some(address) => Some(SshListener::bind(address, folder, config).await?),
+            Some(address) => Some(SshListener::bind(address, config).await?),
             None => None,
         };
         let certificate = config.tls.clone().map(Certificate::load).transpose()?;
@@ -82,11 +77,12 @@ impl Listeners {
         Ok(Self { main, certificate, options, redirect, internal, ssh })
     }
 
-    /// Serves requests until `stop` completes. The other listeners stop when `stopped` becomes true.
+    /// Serves requests until `stop` completes. The other listeners stop when `stopped` becomes true. SSH needs a host key.
     pub(super) async fn serve(
         self,
         service: HttpService,
         transfers: Transfers,
+        host_key: Option<HostKey>,
         sighup: Signal,
         stopped: watch::Receiver<bool>,
         stop: impl Future<Output = ()>,
@@ -106,7 +102,7 @@ impl Listeners {
         let internal = self.internal.map(|internal| {
             tokio::spawn(listener::serve(internal.listener, service.clone(), plain.clone(), stop_others()))
         });
-        let ssh = self.ssh.map(|SshListener { bound, host_key, options }| {
+        let ssh = self.ssh.zip(host_key).map(|(SshListener { bound, options }, host_key)| {
             tokio::spawn(ssh::serve(bound.listener, host_key, transfers, options, stop_others()))
         });
         listener::serve(self.main.listener, service, self.options, stop).await;
@@ -142,6 +138,12 @@ impl Listeners {
     /// The port of the SSH listener.
     pub(super) fn ssh_port(&self) -> Option<u16> {
         self.ssh.as_ref().map(|ssh| ssh.bound.address.port())
+    }
+
+    /// The addresses of the listeners of clients, separated by spaces.
+    pub(super) fn addresses(&self) -> String {
+        let ssh = self.ssh.as_ref().map(|ssh| format!(" ssh://{}", ssh.bound.address)).unwrap_or_default();
+        format!("{}://{}{ssh}", self.scheme(), self.main.address)
     }
 
     /// The address of the SSH listener for display.
@@ -182,18 +184,14 @@ impl BoundListener {
 }
 
 impl SshListener {
-    async fn bind(address: SocketAddr, folder: &DataFolder, config: &Config) -> Result<Self> {
+    async fn bind(address: SocketAddr, config: &Config) -> Result<Self> {
         let bound = BoundListener::bind("ssh-listen", address).await?;
-        let path = folder.path().join(SSH_HOST_KEY);
-        let host_key = host_key::load_or_create(&path)
-            .with_context(|| format!("cannot use the SSH host key {}", path.display()))?;
-        info!(fingerprint = host_key.fingerprint(), "loaded the SSH host key");
         let options = ssh::Options {
             connections_per_minute: config.anonymous_requests_per_minute,
             failures_per_minute: config.sign_ins_per_minute.map(|count| count.saturating_mul(SSH_FAILURE_FACTOR)),
             ..ssh::Options::default()
         };
-        Ok(Self { bound, host_key, options })
+        Ok(Self { bound, options })
     }
 }
 

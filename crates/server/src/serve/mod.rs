@@ -3,6 +3,7 @@
 mod first_admin;
 mod http_app;
 mod listeners;
+mod ssh_host_key;
 mod task_worker;
 mod workers;
 
@@ -17,7 +18,9 @@ use api::{AccessLog, HttpService};
 use forge::{
     Forge, Options, artifacts, avatars,
     first_start::FirstAdminOptions,
-    job_queue, stale_jobs,
+    job_queue,
+    nodes::NodeDescription,
+    stale_jobs,
     storage_upgrade::{self, UpgradeReport},
     tasks, traces, uploads,
 };
@@ -142,12 +145,16 @@ async fn serve(
 ) -> Result<()> {
     let OpenInstance { folder, database, options, binding_updater } = instance;
     let metrics = monitoring::install_recorder()?;
-    let listeners = Listeners::bind(&config, &folder).await?;
+    let listeners = Listeners::bind(&config).await?;
     let runner = runner::prepare_built_in(&mut config, folder.path()).await?;
 
     let backup_source = backup::source(folder.path().to_owned(), database.clone());
     let spools = options.spools.clone();
     let forge = start_forge(options, &config, &listeners)?;
+    let host_key = match listeners.ssh_port() {
+        Some(_) => Some(ssh_host_key::load(&forge, &folder, &database).await?),
+        None => None,
+    };
     first_admin::create(&forge, &folder, first_admin).await?;
     upgrade_repositories(&forge).await?;
     recover(&forge).await?;
@@ -161,20 +168,23 @@ async fn serve(
 
     let (stop_workers, stopped) = watch::channel(false);
     let backups = config.backups.clone().map(|backups| (backups, backup_source));
-    let workers = Workers::start(&forge, webhook_client, binding_updater, backups, &stopped).await?;
+    let node = describe_node(&listeners);
+    let workers = Workers::start(&forge, node, webhook_client, binding_updater, backups, &stopped).await?;
     permissions::warn_about_exposed_paths(folder.path());
 
     // Before readiness is reported: from then on a signal must lead to a graceful shutdown.
     let (stop_signal, sighup) = (stop_signal()?, tls::sighup_signal()?);
     report_ready(&config, &folder, &listeners);
-    let (internal_address, external_url) = (listeners.internal_address(), config.external_url);
+    let (internal_address, external_url, drain_timeout) =
+        (listeners.internal_address(), config.external_url, config.drain_timeout);
     let runner = runner.map(|runner| BuiltInRunner::spawn(runner, &forge, &folder, internal_address, external_url));
     let stop = async {
         stop_signal.await;
+        drain(&forge, drain_timeout).await;
         begin_shutdown(&forge, runner).await;
         let _ = stop_workers.send(true);
     };
-    listeners.serve(service, transfers, sighup, stopped, stop).await;
+    listeners.serve(service, transfers, host_key, sighup, stopped, stop).await;
     workers.join().await;
     // A write-ahead log left behind would corrupt another database file put in its place.
     if let Err(error) = database.checkpoint() {
@@ -244,6 +254,24 @@ fn report_ready(config: &Config, folder: &DataFolder, listeners: &Listeners) {
     print_line(&format!("gable ready on {}{also}", listeners.display_url()));
     // Fails without systemd, which is not an error.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
+}
+
+/// Describes this node for the list of nodes.
+fn describe_node(listeners: &Listeners) -> NodeDescription {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let node =
+        NodeDescription { name, version: env!("CARGO_PKG_VERSION").to_owned(), addresses: listeners.addresses() };
+    metrics::gauge!("gable_node_info", "name" => node.name.clone(), "version" => node.version.clone()).set(1.0);
+    node
+}
+
+/// Reports that this node is not ready, and gives load balancers the time to notice.
+async fn drain(forge: &Forge, timeout: Duration) {
+    forge.begin_draining();
+    if !timeout.is_zero() {
+        info!(seconds = timeout.as_secs(), "draining: still serving requests, but not ready for new ones");
+        tokio::time::sleep(timeout).await;
+    }
 }
 
 /// Stops what would delay the end of the listeners.

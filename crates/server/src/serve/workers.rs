@@ -1,10 +1,14 @@
-//! The background work of the server: tasks, webhooks, the binding of folder and database, the release of free memory, and
-//! scheduled backups.
+//! The background work of the server: tasks, webhooks, notifications of other nodes, the binding of folder and database, the
+//! release of free memory, and scheduled backups.
 
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, time::Duration};
 
 use anyhow::{Context as _, Result};
-use forge::{Forge, deliveries, tasks};
+use forge::{
+    Forge, deliveries,
+    nodes::{self, NodeDescription},
+    tasks, wakeups,
+};
 use tokio::{sync::watch, task::JoinHandle};
 use tracing::error;
 use webhooks::{
@@ -30,6 +34,7 @@ impl Workers {
     /// Starts all workers; they run until `stopped` becomes true.
     pub(super) async fn start(
         forge: &Forge,
+        node: NodeDescription,
         webhook_client: Client,
         binding_updater: Option<BindingUpdater>,
         backups: Option<(Backups, BackupSource)>,
@@ -44,8 +49,11 @@ impl Workers {
             task_worker::start(forge.clone(), stopped.clone()),
             tokio::spawn(run_webhook_dispatcher(forge.clone(), webhook_client, stopped.clone())),
             memory::release_until_stopped(stopped.clone()),
+            tokio::spawn(wakeups::listen_until_stopped(forge.clone(), stopped.clone())),
+            tokio::spawn(nodes::register_until_stopped(forge.clone(), node, stopped.clone())),
         ];
         workers.extend(binding_updater.map(|updater| updater.advance_until_stopped(stopped.clone())));
+        wakeups::set_has_workers(forge, true);
         workers.extend(backups.map(|(backups, source)| backup::schedule::start(backups, source, stopped.clone())));
         Ok(Self(workers))
     }

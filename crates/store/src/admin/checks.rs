@@ -583,6 +583,7 @@ const ENCRYPTED_COLUMNS: &[(&str, &str)] = &[
         "SELECT project_id AS id, project_id AS project, credentials AS encrypted FROM project_imports \
          WHERE credentials IS NOT NULL AND project_id",
     ),
+    ("shared secrets", "SELECT id, CAST(0 AS BIGINT) AS project, secret AS encrypted FROM instance_secrets WHERE id"),
 ];
 
 /// An encrypted value; deliberately without `Debug`.

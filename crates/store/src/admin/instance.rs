@@ -9,7 +9,7 @@ use crate::{
     Conn, Database, OpenError, Result,
     conn::on,
     fragment::Fragment,
-    schema::{build_runs, builds, ci_triggers, hooks, instance, instance_seeds, projects, runners},
+    schema::{build_runs, builds, ci_triggers, hooks, instance, instance_secrets, instance_seeds, projects, runners},
     sqlite,
 };
 
@@ -155,13 +155,15 @@ pub fn depends_on_key(db: &mut Conn) -> Result<bool> {
     Ok(on!(db, conn => diesel::select(exists(projects::table.select(projects::id))).get_result::<bool>(conn))?
         || on!(db, conn => diesel::select(exists(hooks::table.select(hooks::id))).get_result::<bool>(conn))?
         || on!(db, conn => diesel::select(exists(runners::table.select(runners::id))).get_result::<bool>(conn))?
+        || on!(db, conn => diesel::select(exists(instance_secrets::table.select(instance_secrets::id)))
+            .get_result::<bool>(conn))?
         || on!(db, conn => diesel::select(exists(instance_seeds::table.select(instance_seeds::name)))
             .get_result::<bool>(conn))?)
 }
 
 /// Deletes everything that was encrypted with a lost instance key and returns the number of rows of each kind.
 pub fn delete_encrypted(db: &mut Conn) -> Result<Vec<(&'static str, i64)>> {
-    const STATEMENTS: [(&str, &str, &str); 6] = [
+    const STATEMENTS: [(&str, &str, &str); 7] = [
         ("hooks", "FROM hooks", "DELETE FROM hooks"),
         ("variables of projects", "FROM ci_variables", "DELETE FROM ci_variables"),
         (
@@ -184,6 +186,7 @@ pub fn delete_encrypted(db: &mut Conn) -> Result<Vec<(&'static str, i64)>> {
             "FROM build_runs WHERE secrets IS NOT NULL",
             "UPDATE build_runs SET secrets = NULL WHERE secrets IS NOT NULL",
         ),
+        ("SSH host keys in the database", "FROM instance_secrets", "DELETE FROM instance_secrets"),
     ];
     let mut deleted = Vec::new();
     for (what, from, statement) in STATEMENTS {

@@ -6,7 +6,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use forge::Error;
+use forge::{Error, error::UNAVAILABLE_RETRY_SECONDS};
 
 use crate::{fetch::FetchError, log_context::LogContext, messages, transfers::Busy};
 
@@ -23,6 +23,8 @@ pub(super) enum HttpError {
     /// Too many failed sign-ins; holds the time until the next attempt is allowed.
     RateLimited(Duration),
     Busy,
+    /// The database cannot be reached.
+    Unavailable,
     /// The client network has its maximum number of transfers.
     ClientBusy,
     /// The request uses the dumb protocol, without a service.
@@ -53,6 +55,10 @@ impl HttpError {
                 Self::Forbidden(messages::describe_error(error, log))
             }
             Error::Busy => Self::Busy,
+            Error::Unavailable(_) => {
+                log.warn("git request failed: the database is unavailable", error);
+                Self::Unavailable
+            }
             Error::DiskFull(_) => Self::InsufficientStorage,
             other => {
                 log.error("git request failed: internal error", other);
@@ -92,6 +98,7 @@ impl IntoResponse for HttpError {
                 (StatusCode::TOO_MANY_REQUESTS, "too many failed sign-ins from your address; try again later")
             }
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, messages::BUSY),
+            Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, messages::UNAVAILABLE),
             Self::ClientBusy => (StatusCode::TOO_MANY_REQUESTS, messages::CLIENT_BUSY),
             Self::DumbProtocol => (
                 StatusCode::NOT_FOUND,
@@ -109,6 +116,7 @@ impl IntoResponse for HttpError {
         let extra = match self {
             Self::Challenge => Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"Gable\""))),
             Self::RateLimited(wait) => Some((header::RETRY_AFTER, seconds(wait))),
+            Self::Unavailable => Some((header::RETRY_AFTER, UNAVAILABLE_RETRY_SECONDS.into())),
             Self::Busy | Self::ClientBusy => Some((header::RETRY_AFTER, seconds(RETRY_AFTER_BUSY))),
             Self::MethodNotAllowed(method) => Some((header::ALLOW, HeaderValue::from_static(method))),
             _ => None,
@@ -158,6 +166,9 @@ mod tests {
 
     #[tokio::test]
     async fn busy_and_rate_limited_responses_say_when_to_retry() {
+        let log = LogContext::new("http", [192, 0, 2, 1].into(), "group/project");
+        let unavailable = HttpError::from_forge(&Error::Unavailable("no route to the database".into()), false, &log);
+        assert_eq!(response_of(unavailable).await, (503, Some("5".to_owned()), messages::UNAVAILABLE.to_owned()));
         assert_eq!(response_of(HttpError::Busy).await, (503, Some("10".to_owned()), messages::BUSY.to_owned()));
         assert_eq!(
             response_of(HttpError::from(Busy::Client)).await,

@@ -31,23 +31,39 @@ impl fmt::Debug for HostKey {
 
 /// Loads the host key, or creates it on the first start; the file must be readable by its owner only.
 pub fn load_or_create(path: &Path) -> io::Result<HostKey> {
-    match fs::read(path) {
-        Ok(text) => load(path, &text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path),
-        Err(error) => Err(error),
+    let text = match read(path)? {
+        Some(text) => text,
+        None => {
+            let text = generate()?;
+            write(path, &text)?;
+            text
+        }
+    };
+    parse(text.as_bytes())
+}
+
+/// Returns the text of the host key in a file, if there is one; it must be readable by its owner only.
+pub fn read(path: &Path) -> io::Result<Option<String>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let in_file = |error: &dyn fmt::Display| invalid(&format!("{}: {error}", path.display()));
+    if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
+        return Err(in_file(&"the SSH host key is readable by other users; run `chmod 600` on it"));
     }
+    parse(&text).map_err(|error| in_file(&error))?;
+    String::from_utf8(text).map(Some).map_err(|error| in_file(&error))
 }
 
 /// Returns whether the content of a file is a usable host key.
 pub fn is_valid(text: &[u8]) -> bool {
-    PrivateKey::from_openssh(text).is_ok_and(|key| !key.is_encrypted())
+    parse(text).is_ok()
 }
 
-fn load(path: &Path, text: &[u8]) -> io::Result<HostKey> {
-    let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text}", path.display()));
-    if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
-        return Err(invalid("the SSH host key is readable by other users; run `chmod 600` on it"));
-    }
+/// Parses a private key in OpenSSH format.
+pub fn parse(text: &[u8]) -> io::Result<HostKey> {
     let key = PrivateKey::from_openssh(text).map_err(|_| invalid("not a private key in OpenSSH format"))?;
     if key.is_encrypted() {
         return Err(invalid("the SSH host key must not have a passphrase"));
@@ -55,11 +71,20 @@ fn load(path: &Path, text: &[u8]) -> io::Result<HostKey> {
     Ok(HostKey(key))
 }
 
-fn create(path: &Path) -> io::Result<HostKey> {
+fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// Creates a key and returns its text.
+pub fn generate() -> io::Result<String> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(io::Error::other)?;
     let key = PrivateKey::from(Ed25519Keypair::from_seed(&seed));
-    let text = key.to_openssh(LineEnding::LF).map_err(io::Error::other)?;
+    Ok(key.to_openssh(LineEnding::LF).map_err(io::Error::other)?.to_string())
+}
+
+/// Writes the text of a key to a file that only its owner can read.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
     // Written to a temporary file and renamed, so that a crash leaves no partial key.
     let temporary = path.with_extension("new");
     match fs::remove_file(&temporary) {
@@ -73,7 +98,7 @@ fn create(path: &Path) -> io::Result<HostKey> {
     if let Some(folder) = path.parent() {
         File::open(folder)?.sync_all()?;
     }
-    Ok(HostKey(key))
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::state_machine::{self, LockedPipeline};
 use crate::{
     Caller, Forge, ProjectAbility, ProjectRef, Result, Unvalidated, WriteTx,
     traces::{self, JobCredentials},
+    wakeups::TraceChange,
 };
 
 /// An update sent by a runner.
@@ -100,6 +101,7 @@ fn end(
     }
     // The trace is complete, so its withheld end cannot become a secret.
     store::job_runs::release_held_trace(tx.db(), job)?;
+    tx.notify_followers(job, TraceChange::Ended);
     if let Some(coverage) = coverage {
         store::job_runs::set_coverage(tx.db(), job, coverage)?;
     }

@@ -1,6 +1,6 @@
 //! The read connection of a thread, and how reads run on it.
 
-use store::{Conn, Database};
+use store::{Conn, Database, OpenError};
 use tracing::warn;
 
 use super::{ReadTx, Shared, catch_panic, with_read_tx};
@@ -37,7 +37,8 @@ impl ReadConnection {
             Err(Error::Store(error)) if error.is_disconnected() => {
                 warn!(%error, "lost the database connection; opening a new one");
                 self.conn = None;
-                read(self)
+                let result = read(self);
+                self.disconnect_on_error(result)
             }
             result => self.disconnect_on_error(result),
         }
@@ -48,7 +49,10 @@ impl ReadConnection {
         if matches!(result, Err(Error::Store(_) | Error::DiskFull(_))) {
             self.conn = None;
         }
-        result
+        match result {
+            Err(Error::Store(error)) if error.is_disconnected() => Err(Error::Unavailable(error.into())),
+            result => result,
+        }
     }
 
     /// Reads a few rows by key, without a transaction around the statements.
@@ -131,8 +135,12 @@ impl ReadConnection {
 
     fn connect(&mut self) -> Result<&mut Conn> {
         if self.conn.is_none() {
-            let connected = self.database.connect_reader();
-            self.conn = Some(connected.map_err(|error| Error::Internal(error.into()))?);
+            let is_sqlite = self.database.is_sqlite();
+            let failed = |error: OpenError| match is_sqlite {
+                true => Error::Internal(error.into()),
+                false => Error::Unavailable(error.into()),
+            };
+            self.conn = Some(self.database.connect_reader().map_err(failed)?);
             // Data versions of different connections are not comparable.
             self.cache = ReadCache::default();
         }

@@ -1,10 +1,13 @@
 //! Write transactions.
 
-use model::{Commit, Namespace, Oid, Project, Role, Time, UserId};
+use model::{Commit, JobId, Namespace, Oid, Project, Role, Time, UserId};
 use store::Conn;
 
 use super::{ReadTx, Shared};
-use crate::{Ability, Actor, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Result};
+use crate::{
+    Ability, Actor, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Result,
+    wakeups::{TraceChange, Wakeups},
+};
 
 /// A write transaction with the authenticated actor; rolled back as a whole if the use case fails.
 ///
@@ -12,12 +15,8 @@ use crate::{Ability, Actor, GroupAbility, GroupRef, ProjectAbility, ProjectRef, 
 /// that only read.
 pub struct WriteTx<'a> {
     read: ReadTx<'a>,
-    /// Whether there are new webhook deliveries.
-    pub(super) has_deliveries: bool,
-    /// Whether a task is to be run now.
-    pub(super) has_due_tasks: bool,
-    /// Whether runners may find jobs that they did not find before.
-    pub(super) has_pending_jobs: bool,
+    /// What is woken up after the commit.
+    pub(super) wakeups: Wakeups,
     /// Commits of the push that this transaction applies.
     pushed_commits: Vec<Commit>,
 }
@@ -26,7 +25,7 @@ impl<'a> WriteTx<'a> {
     /// Creates a write transaction from a read transaction on a connection that can write.
     pub(super) fn new(mut read: ReadTx<'a>) -> Self {
         read.is_writing = true;
-        Self { read, has_deliveries: false, has_due_tasks: false, has_pending_jobs: false, pushed_commits: Vec::new() }
+        Self { read, wakeups: Wakeups::default(), pushed_commits: Vec::new() }
     }
 
     /// Returns the transaction for reading; it sees what was written before.
@@ -36,12 +35,12 @@ impl<'a> WriteTx<'a> {
 
     /// Wakes the webhook dispatcher after the commit.
     pub(crate) fn notify_dispatcher(&mut self) {
-        self.has_deliveries = true;
+        self.wakeups.deliveries = true;
     }
 
     /// Wakes the task worker after the commit.
     pub(crate) fn notify_task_worker(&mut self) {
-        self.has_due_tasks = true;
+        self.wakeups.tasks = true;
     }
 
     /// Remembers a commit of the push that this transaction applies. It cannot be read from the repository before the
@@ -59,9 +58,14 @@ impl<'a> WriteTx<'a> {
         Ok(repository.commit(id)?)
     }
 
+    /// Wakes the followers of a trace on other nodes after the commit; those of this node are woken by the use case.
+    pub(crate) fn notify_followers(&mut self, job: JobId, change: TraceChange) {
+        self.wakeups.traces.push((job, change));
+    }
+
     /// Wakes runners that wait for jobs after the commit.
     pub(crate) fn notify_runners(&mut self) {
-        self.has_pending_jobs = true;
+        self.wakeups.jobs = true;
     }
 }
 

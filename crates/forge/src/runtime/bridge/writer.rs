@@ -1,18 +1,17 @@
 //! The writer threads: on SQLite writes share a commit in groups, on PostgreSQL each has its own transaction.
 
 use std::{
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::Receiver;
-use store::Conn;
-use tokio::sync::{Notify, oneshot};
+use store::{Conn, ServerState, TransactionId};
+use tokio::sync::oneshot;
 use tracing::error;
 
 use super::{QueuedWrite, Shared, WriteTx, catch_panic, with_read_tx};
-use crate::{Caller, Error, Result, commit_outcome::CommitOutcome, disk_space, job_notifier::JobNotifier};
+use crate::{Caller, Error, Result, commit_outcome::CommitOutcome, disk_space, wakeups::Wakeups};
 
 /// The maximum number of writes that share a commit.
 const MAX_GROUP_SIZE: usize = 256;
@@ -25,8 +24,10 @@ const MAX_ATTEMPTS: u32 = 8;
 pub(super) trait WriteOperation: Send {
     /// Runs the write inside an open transaction or savepoint; an error demands a rollback.
     fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Rollback>;
+    /// Returns the notifications for other nodes, which are sent with the commit.
+    fn notifications(&self, shared: &Shared) -> Vec<String>;
     /// Sends the result to the caller, or an error if the transaction was not committed.
-    fn reply(self: Box<Self>, outcome: &CommitOutcome);
+    fn reply(self: Box<Self>, shared: &Shared, outcome: &CommitOutcome);
 }
 
 /// What happens to a write after it was rolled back.
@@ -47,12 +48,8 @@ pub(super) struct PendingWrite<F, T> {
     pub(super) caller: Caller,
     pub(super) result: Option<Result<T>>,
     pub(super) reply: oneshot::Sender<Result<T>>,
-    /// Set if there are new webhook deliveries; notified after the commit.
-    pub(super) dispatcher_notify: Option<Arc<Notify>>,
-    /// Set if there may be new jobs for runners; notified after the commit.
-    pub(super) job_notifier: Option<Arc<JobNotifier>>,
-    /// Set if a task is to be run now; notified after the commit.
-    pub(super) task_notify: Option<Arc<Notify>>,
+    /// What is woken up after the commit.
+    pub(super) wakeups: Wakeups,
 }
 
 impl<F, T> WriteOperation for PendingWrite<F, T>
@@ -61,8 +58,8 @@ where
     T: Send,
 {
     fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Rollback> {
-        let Self { f, caller, result, reply, dispatcher_notify, job_notifier, task_notify } = self;
-        (*dispatcher_notify, *job_notifier, *task_notify) = (None, None, None);
+        let Self { f, caller, result, reply, wakeups } = self;
+        *wakeups = Wakeups::default();
         if reply.is_closed() {
             return Err(Rollback::Reply);
         }
@@ -70,9 +67,7 @@ where
             with_read_tx(shared, db, caller, |read| {
                 let mut tx = WriteTx::new(read);
                 let value = f(&mut tx)?;
-                *dispatcher_notify = tx.has_deliveries.then(|| Arc::clone(&shared.dispatcher_notify));
-                *job_notifier = tx.has_pending_jobs.then(|| Arc::clone(&shared.job_notifier));
-                *task_notify = tx.has_due_tasks.then(|| Arc::clone(&shared.task_notify));
+                *wakeups = tx.wakeups;
                 Ok(value)
             })
         });
@@ -88,42 +83,70 @@ where
         rollback
     }
 
-    fn reply(self: Box<Self>, outcome: &CommitOutcome) {
-        let committed = outcome.is_committed();
+    fn notifications(&self, shared: &Shared) -> Vec<String> {
+        shared.wakeup_sender.notifications(&self.wakeups)
+    }
+
+    fn reply(self: Box<Self>, shared: &Shared, outcome: &CommitOutcome) {
         let failed = || match outcome {
             CommitOutcome::DiskFull(text) => Err(Error::DiskFull(text.as_str().into())),
+            CommitOutcome::Unavailable(text) | CommitOutcome::Unknown(text) => {
+                Err(Error::Unavailable(text.as_str().into()))
+            }
             CommitOutcome::Committed | CommitOutcome::RolledBack => {
                 Err(Error::Internal("the write could not be committed".into()))
             }
         };
-        let result = self.result.filter(|_| committed).unwrap_or_else(failed);
-        if let Some(dispatcher_notify) = self.dispatcher_notify.filter(|_| committed) {
-            dispatcher_notify.notify_one();
-        }
-        if let Some(job_notifier) = self.job_notifier.filter(|_| committed) {
-            job_notifier.notify();
-        }
-        if let Some(task_notify) = self.task_notify.filter(|_| committed) {
-            task_notify.notify_one();
+        let result = self.result.filter(|_| outcome.is_committed()).unwrap_or_else(failed);
+        // A wake-up without a reason does no harm.
+        if !matches!(outcome, CommitOutcome::RolledBack | CommitOutcome::Unavailable(_)) {
+            self.wakeups.wake(shared);
         }
         let _ = self.reply.send(result);
     }
 }
 
+/// A connection of a writer.
+struct WriteConnection {
+    db: Conn,
+    /// The state of the server at the start of the connection; `None` on SQLite.
+    server: Option<ServerState>,
+}
+
+impl WriteConnection {
+    fn open(shared: &Shared) -> std::result::Result<Self, CommitOutcome> {
+        let connected = shared.database.connect_writer().map_err(|error| {
+            error!(%error, "cannot connect for writing");
+            shared.outcome_of_open_error(&error)
+        });
+        let mut db = connected?;
+        let server = db.server_state().map_err(|error| {
+            error!(%error, "cannot connect for writing");
+            shared.outcome_of_error(&error)
+        })?;
+        Ok(Self { db, server })
+    }
+}
+
 pub(super) fn write_loop(shared: &Shared, queue: &Receiver<QueuedWrite>, single_writer: bool) {
-    let mut connection: Option<Conn> = None;
+    let mut connection: Option<WriteConnection> = None;
     while let Ok(write) = queue.recv() {
-        let conn = match connection.take().map_or_else(|| shared.database.connect_writer(), Ok) {
-            Ok(conn) => conn,
-            Err(error) => {
-                error!(%error, "cannot connect for writing");
-                write.reply(&shared.outcome_of_open_error(&error));
-                thread::sleep(Duration::from_millis(100));
+        let open = match connection.take().map_or_else(|| WriteConnection::open(shared), Ok) {
+            Ok(open) => open,
+            Err(outcome) => {
+                write.reply(shared, &outcome);
+                if single_writer {
+                    thread::sleep(Duration::from_millis(100));
+                }
                 continue;
             }
         };
-        connection =
-            if single_writer { write_group(shared, conn, queue, write) } else { write_one(shared, conn, write) };
+        connection = if single_writer {
+            let db = write_group(shared, open.db, queue, write);
+            db.map(|db| WriteConnection { db, server: None })
+        } else {
+            write_one(shared, open, write)
+        };
     }
 }
 
@@ -132,7 +155,7 @@ pub(super) fn write_loop(shared: &Shared, queue: &Receiver<QueuedWrite>, single_
 fn write_group(shared: &Shared, mut db: Conn, queue: &Receiver<QueuedWrite>, first: QueuedWrite) -> Option<Conn> {
     if let Err(error) = db.begin_writing() {
         error!(%error, "cannot begin a write transaction");
-        first.reply(&shared.outcome_of_error(&error));
+        first.reply(shared, &shared.outcome_of_error(&error));
         return None;
     }
     let start = Instant::now();
@@ -151,7 +174,7 @@ fn write_group(shared: &Shared, mut db: Conn, queue: &Receiver<QueuedWrite>, fir
     }
     metrics::histogram!("gable_write_group_size").record(u32::try_from(group.len()).unwrap_or(u32::MAX));
     for write in group {
-        write.reply(&outcome);
+        write.reply(shared, &outcome);
     }
     outcome.is_committed().then_some(db)
 }
@@ -178,49 +201,99 @@ fn run_in_savepoint(shared: &Shared, db: &mut Conn, write: &mut dyn WriteOperati
     }
 }
 
-/// Runs one write in its own transaction, and again if it conflicts with another one.
-fn write_one(shared: &Shared, db: Conn, mut write: QueuedWrite) -> Option<Conn> {
-    let mut connection = Some(db);
+/// Runs one write in its own transaction, and again if it conflicts with another one or its connection was lost before it was
+/// committed. Returns the connection if it is still usable.
+fn write_one(shared: &Shared, connection: WriteConnection, mut write: QueuedWrite) -> Option<WriteConnection> {
+    let mut connection = Some(connection);
     let mut outcome = CommitOutcome::RolledBack;
     for attempt in 1..=MAX_ATTEMPTS {
-        let mut db = match connection.take().map_or_else(|| shared.database.connect_writer(), Ok) {
-            Ok(db) => db,
-            Err(error) => {
-                error!(%error, "cannot connect for writing");
+        let mut open = match connection.take().map_or_else(|| WriteConnection::open(shared), Ok) {
+            Ok(open) => open,
+            Err(reason) => {
+                outcome = reason;
                 break;
             }
         };
-        match db.begin_writing() {
-            Ok(()) => {}
-            // Nothing was sent yet, so a new connection may try.
-            Err(error) if attempt < MAX_ATTEMPTS && error.is_disconnected() => continue,
+        let id = match open.db.begin_tracked() {
+            Ok(id) => id,
             Err(error) => {
+                outcome = shared.outcome_of_error(&error);
+                // Nothing was sent yet, so a new connection may try.
+                if error.is_disconnected() {
+                    continue;
+                }
                 error!(%error, "cannot begin a write transaction");
                 break;
             }
-        }
-        match write.run(shared, &mut db) {
-            Ok(()) => {
-                outcome = commit(shared, &mut db);
-                connection = outcome.is_committed().then_some(db);
-                break;
-            }
+        };
+        match write.run(shared, &mut open.db) {
+            Ok(()) => match commit_one(shared, &mut open, id.as_ref(), &*write) {
+                Ok(is_usable) => {
+                    outcome = CommitOutcome::Committed;
+                    connection = is_usable.then_some(open);
+                    break;
+                }
+                Err(Failure { outcome: failed, may_run_again }) => {
+                    outcome = failed;
+                    if !may_run_again {
+                        break;
+                    }
+                }
+            },
             Err(rollback) => {
-                connection = db.roll_back().is_ok().then_some(db);
+                connection = open.db.roll_back().is_ok().then_some(open);
                 match rollback {
                     // There is nothing to commit; the caller gets the error of the write itself.
                     Rollback::Reply | Rollback::DiskFull => {
                         outcome = CommitOutcome::Committed;
                         break;
                     }
-                    Rollback::Reconnect => connection = None,
-                    Rollback::Retry => thread::sleep(Duration::from_millis(u64::from(attempt))),
+                    Rollback::Reconnect => {
+                        connection = None;
+                        outcome = CommitOutcome::Unavailable("the database connection was lost repeatedly".to_owned());
+                    }
+                    Rollback::Retry => {
+                        outcome = CommitOutcome::RolledBack;
+                        thread::sleep(Duration::from_millis(u64::from(attempt)));
+                    }
                 }
             }
         }
     }
-    write.reply(&outcome);
+    write.reply(shared, &outcome);
     connection
+}
+
+/// Why a write was not committed.
+struct Failure {
+    outcome: CommitOutcome,
+    /// Whether it has certainly changed nothing, and another attempt may succeed.
+    may_run_again: bool,
+}
+
+/// Commits one write. If the connection is lost meanwhile, the database is asked for the outcome. Returns whether the
+/// connection is still usable.
+fn commit_one(
+    shared: &Shared,
+    open: &mut WriteConnection,
+    id: Option<&TransactionId>,
+    write: &dyn WriteOperation,
+) -> std::result::Result<bool, Failure> {
+    let Err(error) = open.db.commit_tracked(&write.notifications(shared)) else {
+        disk_space::clear_database_full(&shared.database_full_at);
+        return Ok(true);
+    };
+    let (Some(id), Some(server), true) = (id, &open.server, error.is_disconnected()) else {
+        error!(%error, "cannot commit");
+        return Err(Failure { outcome: shared.outcome_of_error(&error), may_run_again: error.is_retryable() });
+    };
+    match shared.resolve_commit(id, server) {
+        CommitOutcome::Committed => Ok(false),
+        CommitOutcome::RolledBack => {
+            Err(Failure { outcome: CommitOutcome::Unavailable(error.to_string()), may_run_again: true })
+        }
+        outcome => Err(Failure { outcome, may_run_again: false }),
+    }
 }
 
 fn commit(shared: &Shared, db: &mut Conn) -> CommitOutcome {

@@ -9,6 +9,9 @@ use crate::{Conn, OpenError};
 /// The table of applied migrations; it is filled by running the migrations, not by loading a dump.
 const MIGRATIONS: &str = "__diesel_schema_migrations";
 
+/// The table of the nodes that run now, which are not part of an instance.
+const NODES: &str = "nodes";
+
 /// A table and its columns.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -34,7 +37,7 @@ pub(super) fn all(db: &mut Conn) -> Result<Vec<Table>, OpenError> {
         }
     };
     let names = query_texts(db, names)?;
-    names.into_iter().filter(|name| name != MIGRATIONS).map(|name| describe(db, name)).collect()
+    names.into_iter().filter(|name| name != MIGRATIONS && name != NODES).map(|name| describe(db, name)).collect()
 }
 
 fn describe(db: &mut Conn, name: String) -> Result<Table, OpenError> {
