@@ -161,7 +161,7 @@ pub fn depends_on_key(db: &mut Conn) -> Result<bool> {
 
 /// Deletes everything that was encrypted with a lost instance key and returns the number of rows of each kind.
 pub fn delete_encrypted(db: &mut Conn) -> Result<Vec<(&'static str, i64)>> {
-    const STATEMENTS: [(&str, &str, &str); 6] = [
+    const STATEMENTS: [(&str, &str, &str); 7] = [
         ("hooks", "FROM hooks", "DELETE FROM hooks"),
         ("variables of projects", "FROM ci_variables", "DELETE FROM ci_variables"),
         (
@@ -183,6 +183,11 @@ pub fn delete_encrypted(db: &mut Conn) -> Result<Vec<(&'static str, i64)>> {
             "secrets of jobs",
             "FROM build_runs WHERE secrets IS NOT NULL",
             "UPDATE build_runs SET secrets = NULL WHERE secrets IS NOT NULL",
+        ),
+        (
+            "withheld ends of traces",
+            "FROM build_runs WHERE trace_withheld IS NOT NULL",
+            "UPDATE build_runs SET trace_withheld = NULL WHERE trace_withheld IS NOT NULL",
         ),
     ];
     let mut deleted = Vec::new();
