@@ -38,6 +38,7 @@ use forge::{
     passwords::PasswordHasher,
     rate_limiter::NetworkRateLimiter,
     tasks, tokens,
+    traces::LogStore,
     users::{self, NewUserRequest},
 };
 use git::Repositories;
@@ -82,6 +83,7 @@ pub struct TestForgeBuilder {
     allow_local_network: bool,
     webhook_sender: Option<WebhookSender>,
     extra_routes: Router,
+    segmented_traces: bool,
 }
 
 /// A client of the REST API, anonymous or with the token of a user.
@@ -107,6 +109,7 @@ impl Default for TestForgeBuilder {
             allow_local_network: false,
             webhook_sender: None,
             extra_routes: Router::new(),
+            segmented_traces: false,
         }
     }
 }
@@ -172,17 +175,32 @@ impl TestForgeBuilder {
         self
     }
 
+    /// Stores traces in segments, as on several nodes, instead of a folder.
+    pub fn segmented_traces(mut self) -> Self {
+        self.segmented_traces = true;
+        self
+    }
+
     /// Starts the forge with an empty database.
     pub async fn start(self) -> TestForge {
         self.start_on(ForgeResources::create().await)
     }
 
     fn start_on(self, resources: ForgeResources) -> TestForge {
-        let ForgeResources { database, files, git, .. } = &resources;
+        let (forge, service) = self.start_node(&resources);
+        TestForge { service, forge, clock: Arc::clone(&resources.clock), resources }
+    }
+
+    fn start_node(self, resources: &ForgeResources) -> (Forge, HttpService) {
+        let ForgeResources { database, files, git, .. } = resources;
         let options = Options {
             database: database.database.clone(),
             files: Files::open(files.path()).expect("the files folder opens"),
-            logs: Logs::open(&git.path().join("traces")).expect("the traces folder opens"),
+            logs: if self.segmented_traces {
+                LogStore::Segments
+            } else {
+                LogStore::Folder(Logs::open(&git.path().join("traces")).expect("the traces folder opens"))
+            },
             repositories: Repositories::open_folder(&git.path().join("repositories"))
                 .expect("the repositories folder opens"),
             spools: Spools::open(&git.path().join("cache"), 64 << 20).expect("the cache folder opens"),
@@ -225,12 +243,7 @@ impl TestForgeBuilder {
             webhook_sender: self.webhook_sender,
             access_log: Arc::new(|_| {}),
         });
-        TestForge {
-            service: HttpService::new(&app, self.extra_routes),
-            forge,
-            clock: Arc::clone(&resources.clock),
-            resources,
-        }
+        (forge, HttpService::new(&app, self.extra_routes))
     }
 }
 
@@ -243,6 +256,12 @@ impl TestForge {
     /// Returns a builder with the default configuration.
     pub fn builder() -> TestForgeBuilder {
         TestForgeBuilder::default()
+    }
+
+    /// Starts another node on the same database and files; returns it with a client without a token.
+    pub fn start_node(&self, builder: TestForgeBuilder) -> (Forge, TestClient) {
+        let (forge, service) = builder.start_node(&self.resources);
+        (forge, TestClient { service, id: UserId::ANONYMOUS, token: None })
     }
 
     /// Returns a client without a token.
@@ -364,6 +383,11 @@ impl TestForge {
     /// Returns the paths of the files of all packs, complete or not.
     pub fn pack_files(&self) -> Vec<String> {
         self.files_in(&["packs"])
+    }
+
+    /// Returns the paths of the objects with parts of traces, complete or not.
+    pub fn trace_objects(&self) -> Vec<String> {
+        self.files_in(&["traces"])
     }
 
     fn files_in(&self, kinds: &[&str]) -> Vec<String> {

@@ -15,7 +15,7 @@ use super::{
     BATCH, DoctorOptions, Finding, MAX_EXAMPLES, check_failed,
     orphans::{report_links, report_orphans},
 };
-use crate::{Caller, Error, Forge, Result};
+use crate::{Caller, Error, Forge, Result, traces::LogStore};
 
 /// A folder of the file system itself at the top of a disk, which is never an orphan.
 const FILE_SYSTEM_FOLDER: &str = "lost+found";
@@ -24,14 +24,27 @@ impl Forge {
     /// Returns the top-level folder of the data folder, and the folder in it that contains these files.
     fn folders_of(&self, kind: StoredFileKind) -> (PathBuf, PathBuf) {
         let shared = self.shared();
-        let (files, traces) = (shared.files.folder(), shared.logs.folder());
+        let files = shared.files.folder();
         match kind {
             StoredFileKind::Uploads => (files.to_owned(), files.join("uploads")),
             StoredFileKind::Avatars => (files.to_owned(), files.join("avatars")),
             StoredFileKind::Artifacts => (files.to_owned(), files.join("artifacts")),
-            StoredFileKind::Traces => (traces.to_owned(), traces.to_owned()),
+            StoredFileKind::Traces => match &shared.logs {
+                LogStore::Folder(logs) => (logs.folder().to_owned(), logs.folder().to_owned()),
+                LogStore::Segments => (files.to_owned(), files.join("traces")),
+            },
+            StoredFileKind::TraceObjects => (files.to_owned(), files.join("traces")),
         }
     }
+}
+
+/// Returns the kinds of files that this instance has.
+pub(super) fn kinds(forge: &Forge) -> impl Iterator<Item = StoredFileKind> + use<> {
+    let unused = match forge.shared().logs {
+        LogStore::Folder(_) => StoredFileKind::TraceObjects,
+        LogStore::Segments => StoredFileKind::Traces,
+    };
+    StoredFileKind::ALL.into_iter().filter(move |kind| *kind != unused)
 }
 
 /// Returns the names of the check for rows without files, and of the one for files without rows.
@@ -41,6 +54,7 @@ fn check_names(kind: StoredFileKind) -> (&'static str, &'static str) {
         StoredFileKind::Avatars => ("avatars", "avatars without rows"),
         StoredFileKind::Artifacts => ("artifacts", "artifacts without rows"),
         StoredFileKind::Traces => ("traces", "traces without builds"),
+        StoredFileKind::TraceObjects => ("parts of traces", "parts of traces without rows"),
     }
 }
 
@@ -200,7 +214,7 @@ async fn delete_rows(
 }
 
 /// Writes the list of rows that are about to be deleted.
-fn write_list(list: &Path, rows: &[StoredFileRow]) -> io::Result<()> {
+pub(super) fn write_list(list: &Path, rows: &[StoredFileRow]) -> io::Result<()> {
     let folder = list.parent().unwrap_or(list);
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(list)?;

@@ -7,7 +7,7 @@ use store::{job_runs::JobRun, jobs::JobChanges};
 use super::state_machine::{self, LockedPipeline};
 use crate::{
     Caller, Forge, ProjectAbility, ProjectRef, Result, Unvalidated, WriteTx,
-    traces::{self, JobCredentials},
+    traces::{self, FinishedTrace, JobCredentials},
 };
 
 /// An update sent by a runner.
@@ -76,8 +76,8 @@ pub async fn update(
         };
         return forge.write(Caller::system(), keep_alive).await;
     }
-    let coverage = traces::finish(forge, job).await?;
-    let end = move |tx: &mut WriteTx<'_>| end(tx, job, &credentials, &state, coverage);
+    let finished = traces::finish(forge, job).await?;
+    let end = move |tx: &mut WriteTx<'_>| end(tx, job, &credentials, &state, &finished);
     let outcome = forge.write(Caller::system(), end).await?;
     traces::remove_withheld(forge, &run).await;
     traces::notify_ended(forge, job);
@@ -89,7 +89,7 @@ fn end(
     job: JobId,
     credentials: &JobCredentials,
     state: &ReportedState,
-    coverage: Option<f64>,
+    finished: &FinishedTrace,
 ) -> Result<UpdateOutcome> {
     let run = traces::find_authorized(tx.read(), job, credentials)?;
     // Checked again under the lock, because the job may be canceled concurrently.
@@ -98,9 +98,8 @@ fn end(
     if run.status != Status::Running {
         return Ok(not_running(&run));
     }
-    // The trace is complete, so its withheld end cannot become a secret.
-    store::job_runs::release_held_trace(tx.db(), job)?;
-    if let Some(coverage) = coverage {
+    traces::release_withheld(tx, &run, finished)?;
+    if let Some(coverage) = finished.coverage {
         store::job_runs::set_coverage(tx.db(), job, coverage)?;
     }
     match state {
