@@ -6,6 +6,7 @@
 
 mod log_store;
 mod masks;
+mod migration;
 mod segments;
 
 use std::{
@@ -34,6 +35,7 @@ use crate::{
 };
 
 pub use log_store::LogStore;
+pub use migration::{MovedTraces, export_to_folder, forget_segments, import_from_folder};
 pub(crate) use segments::{archive, archive_ended, needs_archiving, sweep};
 pub use segments::{folder, sweep_at_start};
 

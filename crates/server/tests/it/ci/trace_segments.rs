@@ -1,13 +1,14 @@
-//! Traces in segments: several nodes, archiving and checks.
+//! Traces in segments: several nodes, archiving, checks, and moves from and to a folder.
 
 use std::{fs, path::PathBuf};
 
 use axum::http::Method;
+use files::{Files, logs::Logs};
 use forge::{
     Caller, ProjectRef, Unvalidated,
     doctor::{self, DoctorOptions, Level},
     tasks::{self, Task},
-    traces::{self, Trace},
+    traces::{self, MovedTraces, Trace},
 };
 use futures_util::TryStreamExt as _;
 use jiff::SignedDuration;
@@ -315,4 +316,82 @@ async fn the_doctor_finds_missing_segments_and_objects() {
     assert_eq!(examine(&fixture, &doctor_options(false, lost_and_found())).await, healthy);
     assert_eq!((fixture.trace(JOB).await, fixture.trace(two).await), (String::new(), String::new()));
     assert_eq!(rows(&fixture), (0, 0));
+}
+
+#[tokio::test]
+async fn traces_are_moved_from_a_folder_to_segments_and_back() {
+    let names = ["one", "two", "three", "four"];
+    let file: String = names.iter().map(|name| format!("{name}: {{script: make}}\n")).collect();
+    let fixture = JobFixture::with(&file).await;
+    let jobs = [1, 2, 3, 4].map(JobId::new);
+    let mut tokens = Vec::new();
+    for job in jobs {
+        let token = fixture.assign(job).await;
+        let text = format!("job {job}: {}{}", "x".repeat(200_000), &token[..9]);
+        assert_eq!(fixture.append_trace(job, &token, 0, &text).await.code(), 202);
+        tokens.push((token, text.len()));
+    }
+    assert_eq!(fixture.update_job(JOB, &tokens[0].0, json!({ "state": "success" })).await.code(), 200);
+    fs::remove_file(fixture.forge.project_traces_folder(ProjectId::new(1)).join("4")).expect("removed");
+    let traces_of = async || {
+        let mut texts = Vec::new();
+        for job in jobs {
+            texts.push(fixture.ann.get(&format!("/projects/1/builds/{job}/trace")).await.text);
+        }
+        texts
+    };
+    let before = traces_of().await;
+
+    let folder = Logs::open(&fixture.forge.traces_folder()).expect("the folder");
+    let files = Files::open(fixture.forge.files_folder()).expect("the files");
+    let forge = &fixture.forge.forge;
+    let import = async || traces::import_from_folder(forge, &folder, &files).await.expect("moved");
+    let visible = before[..3].iter().map(|text| text.len() as u64).sum();
+    let expected = MovedTraces { jobs: 3, copied: visible, missing: vec![JobId::new(4)] };
+    assert_eq!(import().await, expected);
+    // Nothing is copied twice, and what was added later is copied.
+    assert_eq!(import().await, MovedTraces { copied: 0, ..expected.clone() });
+    let (token, size) = &tokens[1];
+    assert_eq!(fixture.append_trace(jobs[1], token, *size, "-added\nlast").await.code(), 202);
+    assert_eq!(import().await, MovedTraces { copied: 20, ..expected.clone() });
+    assert_eq!(rows(&fixture), (4, 4));
+    let after = traces_of().await;
+
+    // A node without the folder continues the traces.
+    let (other_forge, other) = fixture.forge.start_node(TestForge::builder().segmented_traces());
+    let ann = ann_on(&fixture, &other);
+    for (job, text) in jobs.iter().zip(&after).take(3) {
+        assert!(ann.get(&format!("/projects/1/builds/{job}/trace")).await.text == *text, "{job}");
+    }
+    let (token, size) = &tokens[2];
+    let request = other.request(Method::PATCH, "/api/v4/jobs/3/trace");
+    let request = request.header("job-token", token).header("content-range", format!("{size}-0"));
+    let rest = format!("{}, then {}", &token[9..], &token[..5]);
+    assert_eq!(other.send(request, rest.into()).await.code(), 202);
+    let grown = ann.get("/projects/1/builds/3/trace").await.text;
+    assert_eq!(grown, format!("{}{}, then ", after[2], "x".repeat(20)));
+
+    // And back, into another folder.
+    let place = tempfile::tempdir().expect("a folder");
+    let back = Logs::open(place.path()).expect("a folder");
+    let export = async || traces::export_to_folder(&other_forge, &files, &back).await.expect("moved");
+    let copied = [&after[0], &after[1], &grown].map(|text| text.len() as u64).iter().sum();
+    let expected = MovedTraces { jobs: 3, copied, missing: vec![JobId::new(4)] };
+    assert_eq!(export().await, expected);
+    // Only traces that have a withheld end are copied again.
+    assert_eq!(export().await, MovedTraces { copied: grown.len() as u64, ..expected });
+    traces::forget_segments(&other_forge).await.expect("forgotten");
+    assert_eq!(rows(&fixture).0, 0);
+    let project = fixture.forge.project_traces_folder(ProjectId::new(1));
+    fs::remove_dir_all(&project).expect("removed");
+    let exported = place.path().join(project.file_name().expect("a name"));
+    fs::create_dir(&project).expect("a folder");
+    for entry in fs::read_dir(exported).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        fs::copy(&path, project.join(path.file_name().expect("a name"))).expect("copied");
+    }
+    assert_eq!(fixture.trace(jobs[2]).await, grown);
+    let at = size + token.len() - 9 + ", then ".len() + 5;
+    assert_eq!(fixture.append_trace(jobs[2], token, at, &token[5..]).await.code(), 202);
+    assert_eq!(fixture.trace(jobs[2]).await, format!("{grown}{}", "x".repeat(20)));
 }
