@@ -168,6 +168,26 @@ async fn the_last_line_of_an_ended_job_is_archived() {
     assert_eq!(fixture.trace(JOB).await, "half a li\nERROR: job canceled by ann\n");
 }
 
+/// The coverage is in an object, in a row and in the withheld end.
+#[tokio::test]
+async fn the_coverage_is_found_across_segments() {
+    let file = "one: {script: make, coverage: '/Covered: (\\d+\\.\\d+)%.*$/'}";
+    let fixture = JobFixture::with_store(TraceStore::Rows, file).await;
+    assert_eq!(
+        fixture.ann.post("/projects/1/variables", json!({ "key": "KEY", "value": "% in total" })).await.code(),
+        201
+    );
+    let token = fixture.assign(JOB).await;
+    fixture.append_trace(JOB, &token, 0, "Covered: 9").await;
+    fixture.archive(JOB).await;
+    fixture.append_trace(JOB, &token, 10, "8.7").await;
+    fixture.append_trace(JOB, &token, 13, "6% in").await;
+    assert_eq!(fixture.trace(JOB).await, "Covered: 98.76");
+    assert_eq!(fixture.update_job(JOB, &token, json!({ "state": "success" })).await.code(), 200);
+    assert_eq!(fixture.jobs()[0].coverage, Some(98.76));
+    assert_eq!(fixture.trace(JOB).await, "Covered: 98.76% in");
+}
+
 #[tokio::test]
 async fn a_reader_is_not_disturbed_by_archiving() {
     let fixture = in_rows().await;

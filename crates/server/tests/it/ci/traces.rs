@@ -144,7 +144,7 @@ impl JobFixture {
 
     /// Asserts that neither the database nor a file has this text.
     fn assert_not_stored(&self, text: &str) {
-        let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let hex = text.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
         let dump = self.forge.dump();
         assert!(!dump.contains(&hex) && !dump.contains(text));
         let mut folders = vec![self.forge.traces_folder(), self.forge.files_folder().to_owned()];
