@@ -68,6 +68,12 @@ impl Logs {
         .await
     }
 
+    /// Returns the size of a log, acknowledged or not; `None` if it does not exist.
+    pub async fn size(&self, key: &LogKey) -> Result<Option<u64>, Error> {
+        let path = self.path(key);
+        run_blocking(move || Ok(optional(fs::metadata(path))?.map(|data| data.len()))).await
+    }
+
     /// Reads an acknowledged range of a log in chunks; `None` if the log does not exist.
     pub async fn read(
         &self,
@@ -228,6 +234,8 @@ mod tests {
         append(&logs, 0, "hello ").await;
         append(&logs, 6, "world").await;
         assert_eq!(text(&logs, 0..11).await, "hello world");
+        assert_eq!(logs.size(&key()).await.expect("asked"), Some(11));
+        assert_eq!(logs.size(&key_of(1, 8)).await.expect("asked"), None);
         assert_eq!(text(&logs, 4..7).await, "o w");
         assert_eq!(logs.read_range(&key(), 6..100).await.expect("read"), b"world");
         logs.remove(&[key()]).await.expect("removed");

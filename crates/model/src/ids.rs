@@ -99,6 +99,8 @@ ids! {
     JobId
     /// The id of an artifact of a CI job.
     ArtifactId
+    /// The id of an object that holds a part of a trace.
+    TraceObjectId
     /// The id of a runner.
     RunnerId
     /// The id of a pipeline trigger.

@@ -36,8 +36,8 @@ pub use hooks::{Delivery, EventKind, Hook};
 pub use ids::{
     ArtifactId, AvatarId, BoardId, BoardListId, CommitNoteId, DeliveryId, DeployKeyId, EmailId, EventId, ForkLinkId,
     HookId, IntentId, IssueId, IssueIid, JobId, KeyId, LabelId, MilestoneId, MilestoneIid, NamespaceId, NoteId, PackId,
-    PipelineId, ProjectId, RepositoryId, RunnerId, ShareId, TaskId, TokenId, TriggerId, UploadId, UserId, WebSessionId,
-    WebhookEventId,
+    PipelineId, ProjectId, RepositoryId, RunnerId, ShareId, TaskId, TokenId, TraceObjectId, TriggerId, UploadId,
+    UserId, WebSessionId, WebhookEventId,
 };
 pub use issues::{Issue, IssueState};
 pub use jobs::Job;

@@ -167,7 +167,7 @@ fn contains_instance_data(folder: &Path) -> bool {
         entries.into_iter().any(is_fan_out_folder)
     };
     folder.join(INSTANCE_KEY).exists()
-        || ["files/uploads", "files/avatars", "files/artifacts", "traces"].into_iter().any(is_filled)
+        || ["files/uploads", "files/avatars", "files/artifacts", "files/traces", "traces"].into_iter().any(is_filled)
         || has_repositories()
 }
 

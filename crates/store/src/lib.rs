@@ -10,7 +10,9 @@ mod webhooks;
 
 pub use accounts::{emails, identities, keys, tokens, users, web_sessions};
 pub use admin::{checks, dump, instance, instance_secrets, nodes, statistics, tasks};
-pub use ci::{artifacts, job_lists, job_queue, job_runs, jobs, pipelines, runners, statuses, triggers, variables};
+pub use ci::{
+    artifacts, job_lists, job_queue, job_runs, jobs, pipelines, runners, statuses, trace_segments, triggers, variables,
+};
 use projects::access;
 pub use projects::{avatars, deploy_keys, events, forks, groups, imports, members, namespaces, project_lists, uploads};
 pub use repository::{commit_notes, intents, packs, protections, releases, repositories, unconverted};

@@ -750,6 +750,27 @@ diesel::table! {
         trace_size -> BigInt,
         trace_held -> BigInt,
         secrets -> Nullable<Binary>,
+        trace_withheld -> Nullable<Binary>,
+    }
+}
+
+diesel::table! {
+    trace_objects (id) {
+        id -> BigInt,
+        job_id -> Nullable<BigInt>,
+        storage_id -> Text,
+        size -> Nullable<BigInt>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    trace_segments (job_id, start) {
+        job_id -> BigInt,
+        start -> BigInt,
+        size -> BigInt,
+        object_id -> Nullable<BigInt>,
+        content -> Nullable<Binary>,
     }
 }
 
@@ -860,6 +881,7 @@ diesel::joinable!(builds -> users (user_id));
 diesel::joinable!(builds -> runners (runner_id));
 diesel::joinable!(builds -> build_specs (spec_id));
 diesel::joinable!(build_runs -> builds (build_id));
+diesel::joinable!(trace_segments -> trace_objects (object_id));
 diesel::joinable!(repositories -> projects (project_id));
 diesel::joinable!(refs -> repositories (repository_id));
 diesel::joinable!(repository_packs -> packs (pack_id));
@@ -905,6 +927,8 @@ diesel::allow_tables_to_appear_in_same_query!(
     build_specs,
     builds,
     build_runs,
+    trace_objects,
+    trace_segments,
     build_artifacts,
     repositories,
     refs,

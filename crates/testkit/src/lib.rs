@@ -43,6 +43,7 @@ use forge::{
     passwords::PasswordHasher,
     rate_limiter::NetworkRateLimiter,
     tasks, tokens,
+    traces::LogStore,
     users::{self, NewUserRequest},
 };
 use git::Repositories;
@@ -88,6 +89,7 @@ pub struct TestForgeBuilder {
     allow_local_network: bool,
     webhook_sender: Option<WebhookSender>,
     extra_routes: Router,
+    segmented_traces: bool,
 }
 
 /// A client of the REST API, anonymous or with the token of a user.
@@ -113,6 +115,7 @@ impl Default for TestForgeBuilder {
             allow_local_network: false,
             webhook_sender: None,
             extra_routes: Router::new(),
+            segmented_traces: false,
         }
     }
 }
@@ -178,6 +181,12 @@ impl TestForgeBuilder {
         self
     }
 
+    /// Stores traces in segments, as on several nodes, instead of a folder.
+    pub fn segmented_traces(mut self) -> Self {
+        self.segmented_traces = true;
+        self
+    }
+
     /// Starts the forge with an empty database.
     pub async fn start(self) -> TestForge {
         self.start_on(ForgeResources::create().await)
@@ -202,7 +211,11 @@ impl TestForgeBuilder {
         let options = Options {
             database,
             files: resources.open_files(caches),
-            logs: Logs::open(&git.path().join("traces")).expect("the traces folder opens"),
+            logs: if self.segmented_traces {
+                LogStore::Segments
+            } else {
+                LogStore::Folder(Logs::open(&git.path().join("traces")).expect("the traces folder opens"))
+            },
             repositories: Repositories::open_folder(&caches.join("repositories"))
                 .expect("the repositories folder opens"),
             spools: Spools::open(&caches.join("cache"), 64 << 20).expect("the cache folder opens"),
@@ -379,6 +392,11 @@ impl TestForge {
     /// Returns the paths of the files of all packs, complete or not.
     pub fn pack_files(&self) -> Vec<String> {
         self.files_in(&["packs"])
+    }
+
+    /// Returns the paths of the objects with parts of traces, complete or not.
+    pub fn trace_objects(&self) -> Vec<String> {
+        self.files_in(&["traces"])
     }
 
     fn files_in(&self, kinds: &[&str]) -> Vec<String> {

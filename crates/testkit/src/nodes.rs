@@ -42,10 +42,19 @@ impl TestForge {
         self.start_node_with(database, Arc::clone(&self.clock) as _)
     }
 
+    /// Starts another node that is configured differently.
+    pub fn start_configured_node(&self, builder: TestForgeBuilder) -> TestNode {
+        let database = self.resources.database.database.clone();
+        self.start_other(builder, database, Arc::clone(&self.clock) as _)
+    }
+
     /// Starts another node with its own clock.
     pub fn start_node_with(&self, database: Database, clock: Arc<dyn Clock>) -> TestNode {
+        self.start_other(TestForgeBuilder::default(), database, clock)
+    }
+
+    fn start_other(&self, builder: TestForgeBuilder, database: Database, clock: Arc<dyn Clock>) -> TestNode {
         let caches = tempfile::tempdir().expect("a folder");
-        let builder = TestForgeBuilder::default();
         let (forge, service) = builder.start_node(&self.resources, database, clock, caches.path());
         TestNode { forge, service, _caches: caches }
     }

@@ -5,13 +5,14 @@ mod orphans;
 mod packs;
 mod repositories;
 mod stored_files;
+mod trace_segments;
 
 use std::path::PathBuf;
 
 use model::{ProjectId, projects::TokenSeed};
 use store::{
     Conn,
-    checks::{self, ProjectRow, StoredFileKind},
+    checks::{self, ProjectRow},
 };
 
 use crate::{Caller, Forge, InstanceKey, Result, stuck_jobs, tasks};
@@ -106,9 +107,10 @@ pub async fn run_checks(forge: &Forge, options: &DoctorOptions) -> Vec<Finding> 
         Err(error) => findings.push(check_failed("repositories", &error)),
     }
     add_findings(&mut findings, "packs", packs::check(forge, options).await);
-    for kind in StoredFileKind::ALL {
+    for kind in stored_files::kinds(forge) {
         stored_files::check(forge, options, kind, &mut findings).await;
     }
+    add_findings(&mut findings, "traces", trace_segments::check(forge, options).await);
     add_findings(&mut findings, "instance key", instance_key(forge).await.map(Some));
     add_findings(&mut findings, "background tasks", dead_tasks(forge).await.map(Some));
     add_findings(&mut findings, "waiting jobs", waiting_jobs(forge).await);
@@ -121,7 +123,7 @@ pub async fn move_orphans_aside(forge: &Forge, options: &DoctorOptions) -> Resul
     let projects = projects(forge).await?;
     let mut findings = repositories::find_orphans(forge, options, &projects).await?;
     findings.extend(packs::move_orphans_aside(forge, options).await?);
-    for kind in StoredFileKind::ALL {
+    for kind in stored_files::kinds(forge) {
         stored_files::move_orphans_aside(forge, options, kind, &mut findings).await?;
     }
     Ok(findings)

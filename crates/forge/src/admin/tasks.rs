@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use model::{ProjectId, TaskId, Time, Upload, UserId, tasks::TaskRecord};
+use model::{JobId, ProjectId, TaskId, Time, Upload, UserId, tasks::TaskRecord};
 use store::repositories::RepositoryRecord;
 use tracing::{error, info, warn};
 
@@ -23,7 +23,7 @@ pub enum Task {
     SweepMemberships,
     /// Removes abandoned uploads and unused avatars.
     SweepUploads,
-    /// Removes expired and abandoned artifacts.
+    /// Removes expired and abandoned artifacts, and unused parts of traces.
     SweepArtifacts,
     /// Removes the files and rows of a deleted project.
     RemoveProject(ProjectId),
@@ -42,6 +42,8 @@ pub enum Task {
     SweepPacks,
     /// Requeues or fails CI jobs that are stale.
     SweepStaleJobs,
+    /// Moves the trace of a CI job from the database to the file store.
+    ArchiveTrace(JobId),
     /// Gives up webhook deliveries that are too old, and deletes old delivery logs.
     SweepDeliveries,
 }
@@ -64,6 +66,8 @@ const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
 const SWEEP_DELIVERIES_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// The delay of the removal of a project while an upload is in progress.
 const UPLOAD_DELAY: SignedDuration = SignedDuration::from_mins(5);
+/// The delay of the next attempt to archive a trace that was changed meanwhile.
+const ARCHIVE_DELAY: SignedDuration = SignedDuration::from_secs(15);
 /// The number of rows of a kind that are deleted in one transaction.
 const ROW_BATCH: i64 = 1000;
 /// The number of memberships or deploy keys that are deleted in one transaction, each with an event.
@@ -88,6 +92,7 @@ impl Task {
             Self::SweepPacks => "sweep_packs",
             Self::SweepDeliveries => "sweep_deliveries",
             Self::SweepStaleJobs => "sweep_builds",
+            Self::ArchiveTrace(_) => "archive_trace",
         }
     }
 
@@ -111,6 +116,7 @@ impl Task {
             | Self::SweepStaleJobs => String::new(),
             Self::RemoveProject(id) | Self::Housekeeping(id) | Self::Import(id) => id.to_string(),
             Self::DeleteMergedBranches { project, user } => format!("{project} {user}"),
+            Self::ArchiveTrace(job) => job.to_string(),
         }
     }
 
@@ -125,7 +131,9 @@ impl Task {
             | Self::SweepDeliveries
             | Self::SweepStaleJobs => Some(self.kind().to_owned()),
             Self::Housekeeping(id) | Self::Import(id) => Some(format!("{} {id}", self.kind())),
-            Self::DeleteMergedBranches { .. } => Some(format!("{} {}", self.kind(), self.payload())),
+            Self::DeleteMergedBranches { .. } | Self::ArchiveTrace(_) => {
+                Some(format!("{} {}", self.kind(), self.payload()))
+            }
             Self::RemoveProject(_) => None,
         }
     }
@@ -147,6 +155,7 @@ impl Task {
             "sweep_packs" => Some(Self::SweepPacks),
             "sweep_deliveries" => Some(Self::SweepDeliveries),
             "sweep_builds" => Some(Self::SweepStaleJobs),
+            "archive_trace" => record.payload.parse().ok().map(Self::ArchiveTrace),
             _ => None,
         }
     }
@@ -336,6 +345,7 @@ async fn run(forge: &Forge, record: TaskRecord) -> Result<()> {
         }
         Task::SweepArtifacts => {
             artifacts::sweep(forge).await?;
+            traces::sweep(forge).await?;
             forge.write(Caller::system(), move |tx| reschedule(tx, id, stored_files::SWEEP_EVERY)).await
         }
         Task::RemoveProject(project) => remove_project(forge, project, id).await,
@@ -360,6 +370,17 @@ async fn run(forge: &Forge, record: TaskRecord) -> Result<()> {
             stale_jobs::sweep(forge).await?;
             let interval = stale_jobs::sweep_interval(forge);
             forge.write(Caller::system(), move |tx| reschedule(tx, id, interval)).await
+        }
+        Task::ArchiveTrace(job) => {
+            traces::archive(forge, job).await?;
+            let finish = move |tx: &mut WriteTx<'_>| {
+                // A transaction could not enqueue another task meanwhile.
+                if traces::needs_archiving(tx, job)? {
+                    return reschedule(tx, id, ARCHIVE_DELAY);
+                }
+                Ok(store::tasks::delete(tx.db(), id)?)
+            };
+            forge.write(Caller::system(), finish).await
         }
     }
 }

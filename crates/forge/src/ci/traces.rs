@@ -1,9 +1,13 @@
 //! Traces: the output of jobs, appended by runners in chunks, with secrets masked, and read by users meanwhile.
 //!
-//! A trace is a file that only grows; the row of the job holds its valid size. The bytes are written first, so all
-//! acknowledged output is present, and the next writer truncates the rest.
+//! A trace only grows; the row of the job holds its valid size. Its bytes are in a file or in segments ([`LogStore`]). A file
+//! is written first, so all acknowledged output is present, and the next writer truncates the rest. Segments are inserted
+//! by the transaction that records the size.
 
+mod log_store;
 mod masks;
+mod migration;
+mod segments;
 
 use std::{
     collections::HashMap,
@@ -25,9 +29,18 @@ use tokio::{sync::watch, task::JoinError};
 use tracing::warn;
 
 use crate::{
-    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, artifacts, bridge::Shared,
-    job_queue, traces::masks::Masks, variables, wakeups::TraceChange,
+    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, artifacts,
+    bridge::Shared,
+    job_queue,
+    traces::{log_store::NewBytes, masks::Masks},
+    variables,
+    wakeups::TraceChange,
 };
+
+pub use log_store::LogStore;
+pub use migration::{MovedTraces, export_to_folder, forget_segments, import_from_folder};
+pub(crate) use segments::{archive, archive_ended, needs_archiving, sweep};
+pub use segments::{folder, sweep_at_start};
 
 /// The maximum size of a trace.
 const MAX_TRACE_BYTES: u64 = 100 << 20;
@@ -89,6 +102,7 @@ struct LiveTrace {
 }
 
 /// The masks of a job, valid as long as its token has this digest.
+#[derive(Clone)]
 struct CachedMasks {
     digest: Vec<u8>,
     masks: Arc<Masks>,
@@ -201,7 +215,7 @@ pub(crate) async fn append_missing(forge: &Forge, job: JobId, full_trace: String
     task.await.unwrap_or_else(|error| Err(task_failed(error)))
 }
 
-/// Masks the secrets in a chunk and stores it: first the bytes, then the size.
+/// Masks the secrets in a chunk and stores it with the new size.
 async fn append_masked(
     forge: &Forge,
     live: &LiveTrace,
@@ -209,39 +223,38 @@ async fn append_masked(
     run: &JobRun,
     bytes: &[u8],
 ) -> Result<AppendOutcome> {
-    let (log_key, logs) = (&log_key(forge, run).await?, &forge.shared().logs);
+    let log_key = &log_key(forge, run).await?;
     let size = run.trace_size + bytes.len() as u64;
     if size > MAX_TRACE_BYTES {
         return Ok(AppendOutcome::TooLong);
     }
-    let mut withheld = run.trace_held;
+    let mut new = None;
     if !bytes.is_empty() {
-        if run.trace_size == 0 {
-            // The job may have been assigned before, to a runner that wrote a trace.
-            logs.remove(std::slice::from_ref(log_key)).await?;
-        }
         let masks = masks(forge, cached, run).await?;
-        let mut text = read_withheld(forge, run).await?;
+        let mut text = read_withheld(forge, log_key, run).await?;
         let offset = run.trace_size - text.len() as u64;
         text.extend_from_slice(bytes);
         let masked = tokio::task::spawn_blocking(move || masks.mask(&text)).await.map_err(task_failed)?;
-        withheld = masked.pending.len() as u64;
-        if withheld > 0 {
-            logs.write_sidecar(log_key, run.trace_size, size, masked.pending).await?;
-        }
-        logs.append(log_key, offset, masked.text.into()).await?;
+        let bytes = new.insert(NewBytes { offset, text: masked.text.into(), withheld: masked.pending });
+        log_store::prepare(forge, log_key, run, bytes).await?;
     }
-    let (before, job) = (run.clone(), run.job);
+    let withheld = new.as_ref().map_or(run.trace_held, |new| new.withheld.len() as u64);
+    let before = run.clone();
     let record = move |tx: &mut WriteTx<'_>| {
         let now = tx.now();
-        let recorded = store::job_runs::extend_trace(tx.db(), &before, size, withheld, now)?;
-        tx.notify_followers(job, TraceChange::Appended);
-        Ok(if recorded { None } else { Some(store::job_runs::find(tx.db(), job)?) })
+        if !store::job_runs::extend_trace(tx.db(), &before, size, withheld, now)? {
+            return Ok(Some(store::job_runs::find(tx.db(), before.job)?));
+        }
+        if let Some(new) = &new {
+            log_store::record(tx, &before, new)?;
+        }
+        tx.notify_followers(before.job, TraceChange::Appended);
+        Ok(None)
     };
     match forge.write(Caller::system(), record).await? {
         None => {
             if withheld == 0 && run.trace_held > 0 {
-                logs.remove_sidecar(log_key).await?;
+                log_store::remove_withheld(forge, log_key).await?;
             }
             live.changes.send_modify(|changes| *changes += 1);
             Ok(AppendOutcome::Stored(Status::Running, size))
@@ -250,27 +263,30 @@ async fn append_masked(
         Some(Some(run)) => Ok(AppendOutcome::NotRunning(run.status, run.trace_size)),
         Some(None) => {
             // The project was deleted meanwhile, so nothing else would remove the file.
-            logs.remove(std::slice::from_ref(log_key)).await?;
+            log_store::remove(forge, log_key).await?;
             Err(Error::NotFound(None))
         }
     }
 }
 
 /// Returns the unmasked end of a trace that is withheld from readers.
-async fn read_withheld(forge: &Forge, run: &JobRun) -> Result<Vec<u8>> {
+async fn read_withheld(forge: &Forge, log_key: &LogKey, run: &JobRun) -> Result<Vec<u8>> {
     if run.trace_held == 0 {
         return Ok(Vec::new());
     }
-    let stored = forge.shared().logs.read_sidecar(&log_key(forge, run).await?, run.trace_size).await?;
-    let stored = stored.filter(|stored| stored.len() as u64 == run.trace_held);
-    Ok(stored.unwrap_or_else(|| {
+    Ok(or_masked(run, log_store::read_withheld(forge, log_key, run).await?))
+}
+
+/// Returns the withheld end of a trace, masked as a whole if it is lost.
+fn or_masked(run: &JobRun, withheld: Option<Vec<u8>>) -> Vec<u8> {
+    withheld.filter(|withheld| withheld.len() as u64 == run.trace_held).unwrap_or_else(|| {
         warn!(
             project.id = run.project.get(),
             build.id = run.job.get(),
             "the withheld end of a trace is lost; it stays masked"
         );
         vec![b'x'; usize::try_from(run.trace_held).unwrap_or_default()]
-    }))
+    })
 }
 
 /// Returns the masks of a job, loaded once.
@@ -330,8 +346,16 @@ fn secret_variables(tx: &mut ReadTx<'_>, project: ProjectId, pipeline: PipelineI
     Ok(values)
 }
 
-/// Prepares the end of a job: writes the withheld end of the trace and finds the coverage.
-pub(crate) async fn finish(forge: &Forge, job: JobId) -> Result<Option<f64>> {
+/// What is known about a trace before the transaction that ends its job.
+pub(crate) struct FinishedTrace {
+    /// The code coverage that the trace contains.
+    pub(crate) coverage: Option<f64>,
+    /// The masks of the withheld end.
+    masks: Option<CachedMasks>,
+}
+
+/// Prepares the end of a job: writes the withheld end of a trace in a file, and finds the coverage.
+pub(crate) async fn finish(forge: &Forge, job: JobId) -> Result<FinishedTrace> {
     let live = forge.shared().traces.of(job);
     let mut cached = live.write_lock.lock().await;
     let found = forge
@@ -339,19 +363,43 @@ pub(crate) async fn finish(forge: &Forge, job: JobId) -> Result<Option<f64>> {
             Ok((store::job_runs::find(tx.db(), job)?, store::job_runs::spec_of(tx.db(), job)?))
         })
         .await?;
-    let (Some(run), spec) = found else { return Ok(None) };
-    let (log_key, logs) = (&log_key(forge, &run).await?, &forge.shared().logs);
+    let mut finished = FinishedTrace { coverage: None, masks: None };
+    let (Some(run), spec) = found else { return Ok(finished) };
+    let log_key = &log_key(forge, &run).await?;
+    let mut end = Bytes::new();
     if run.trace_held > 0 {
         let masks = masks(forge, &mut cached, &run).await?;
-        let text = masks.mask_final(&read_withheld(forge, &run).await?);
-        logs.append(log_key, run.visible(), text.into()).await?;
+        end = masks.mask_final(&read_withheld(forge, log_key, &run).await?).into();
+        let new = NewBytes { offset: run.visible(), text: end.clone(), withheld: Vec::new() };
+        log_store::prepare(forge, log_key, &run, &new).await?;
+        finished.masks.clone_from(&cached);
     }
     let pattern = spec.and_then(|spec| ci::JobSpec::from_json(&spec)).and_then(|spec| spec.coverage);
-    let Some(pattern) = pattern.filter(|_| run.trace_size > 0) else { return Ok(None) };
-    let end = run.trace_size.saturating_sub(COVERAGE_SEARCH_BYTES)..run.trace_size;
-    let bytes = logs.read_range(log_key, end).await?;
+    let Some(pattern) = pattern.filter(|_| run.trace_size > 0) else { return Ok(finished) };
+    let visible = run.trace_size.saturating_sub(COVERAGE_SEARCH_BYTES)..run.visible();
+    let mut bytes = log_store::read_range(forge, log_key, visible).await?;
+    bytes.extend_from_slice(&end);
     let search = move || ci::find_coverage(&pattern, &String::from_utf8_lossy(&bytes));
-    tokio::task::spawn_blocking(search).await.map_err(task_failed)
+    finished.coverage = tokio::task::spawn_blocking(search).await.map_err(task_failed)?;
+    Ok(finished)
+}
+
+/// Makes the withheld end of a trace visible, in the transaction that ends its job: the trace is complete, so the end cannot
+/// become a secret.
+pub(crate) fn release_withheld(tx: &mut WriteTx<'_>, run: &JobRun, finished: &FinishedTrace) -> Result<()> {
+    let withheld = match tx.shared().logs {
+        LogStore::Segments if run.trace_held > 0 => Some(or_masked(run, log_store::decrypt_withheld(tx.read(), run)?)),
+        _ => None,
+    };
+    store::job_runs::release_held_trace(tx.db(), run.job)?;
+    let Some(withheld) = withheld else { return Ok(()) };
+    let is_of_run = |masks: &&CachedMasks| run.token.as_ref().is_some_and(|token| token.digest == masks.digest);
+    let text = match finished.masks.as_ref().filter(is_of_run) {
+        Some(cached) => cached.masks.mask_final(&withheld),
+        // Another chunk has arrived meanwhile.
+        None => vec![b'x'; withheld.len()],
+    };
+    log_store::record(tx, run, &NewBytes { offset: run.visible(), text: text.into(), withheld: Vec::new() })
 }
 
 /// Appends a last line to the trace of a job that was ended by the server, so that the trace explains why. Errors are
@@ -369,22 +417,23 @@ async fn write_last_line(forge: &Forge, job: JobId, line: &str) -> Result<()> {
     let found = forge.read(Caller::system(), move |tx| Ok(store::job_runs::find(tx.db(), job)?)).await?;
     let ended = |run: &JobRun| matches!(run.status, Status::Failed | Status::Canceled) && !run.erased;
     let Some(run) = found.filter(ended) else { return Ok(()) };
-    let (log_key, logs, offset) = (log_key(forge, &run).await?, &forge.shared().logs, run.visible());
+    let (log_key, offset) = (log_key(forge, &run).await?, run.visible());
     let mut text = Vec::new();
     if run.trace_held > 0 {
         let masks = masks(forge, &mut cached, &run).await?;
-        text = masks.mask_final(&read_withheld(forge, &run).await?);
+        text = masks.mask_final(&read_withheld(forge, &log_key, &run).await?);
     }
     let last = match text.last() {
         Some(last) => Some(*last),
-        None => logs.read_range(&log_key, offset.saturating_sub(1)..offset).await?.last().copied(),
+        None => log_store::read_range(forge, &log_key, offset.saturating_sub(1)..offset).await?.last().copied(),
     };
     if last.is_some_and(|last| last != b'\n') {
         text.push(b'\n');
     }
     text.extend_from_slice(format!("{line}\n").as_bytes());
-    let size = offset + text.len() as u64;
-    logs.append(&log_key, offset, text.into()).await?;
+    let new = NewBytes { offset, text: text.into(), withheld: Vec::new() };
+    let size = offset + new.text.len() as u64;
+    log_store::prepare(forge, &log_key, &run, &new).await?;
     let closed = run.clone();
     let record = move |tx: &mut WriteTx<'_>| {
         // No runner has taken the job.
@@ -393,11 +442,15 @@ async fn write_last_line(forge: &Forge, job: JobId, line: &str) -> Result<()> {
             let (seed, token) = job_queue::new_job_token(tx);
             store::job_runs::start(tx.db(), job, (&seed, &token.digest()), None, now)?;
         }
-        Ok(store::job_runs::close_trace(tx.db(), &closed, size)?)
+        if store::job_runs::close_trace(tx.db(), &closed, size)? {
+            log_store::record(tx, &closed, &new)?;
+            archive_ended(tx, &[job])?;
+        }
+        Ok(())
     };
     forge.write(Caller::system(), record).await?;
     if run.trace_held > 0 {
-        logs.remove_sidecar(&log_key).await?;
+        log_store::remove_withheld(forge, &log_key).await?;
     }
     Ok(())
 }
@@ -405,7 +458,7 @@ async fn write_last_line(forge: &Forge, job: JobId, line: &str) -> Result<()> {
 /// Removes the file with the withheld end of a trace that is fully visible.
 pub(crate) async fn remove_withheld(forge: &Forge, run: &JobRun) {
     let removed = match log_key(forge, run).await {
-        Ok(log_key) => forge.shared().logs.remove_sidecar(&log_key).await.map_err(Error::from),
+        Ok(log_key) => log_store::remove_withheld(forge, &log_key).await,
         Err(error) => Err(error),
     };
     if let Err(error) = removed {
@@ -463,7 +516,7 @@ pub async fn read(forge: &Forge, trace: &Trace, range: Range<u64>) -> Result<Box
     if range.is_empty() {
         return Ok(stream::empty().boxed());
     }
-    let found = forge.shared().logs.read(&trace.log_key, range).await?;
+    let found = log_store::read(forge, &trace.log_key, range).await?;
     // Removed meanwhile.
     Ok(found.unwrap_or_else(|| stream::empty().boxed()))
 }
@@ -474,7 +527,7 @@ pub async fn read_part(forge: &Forge, trace: &Trace, range: Range<u64>) -> Resul
     if range.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(forge.shared().logs.read_range(&trace.log_key, range).await?)
+    log_store::read_range(forge, &trace.log_key, range).await
 }
 
 /// Streams a trace from an offset until its job ends, the caller may no longer read it, or the server shuts down.
@@ -546,7 +599,7 @@ pub async fn erase(forge: &Forge, caller: Caller, project: ProjectRef, job: Unva
     let run = forge.read(caller.clone(), move |tx| find_erasable(tx, &project_ref, &job_id)).await?;
     let live = forge.shared().traces.of(run.job);
     let _guard = live.write_lock.lock().await;
-    forge.shared().logs.remove(&[log_key(forge, &run).await?]).await?;
+    log_store::remove(forge, &log_key(forge, &run).await?).await?;
     let erase = move |tx: &mut WriteTx<'_>| {
         let (run, now) = (find_erasable(tx.read(), &project, &job)?, tx.now());
         store::job_runs::erase(tx.db(), run.job, now)?;
@@ -555,6 +608,11 @@ pub async fn erase(forge: &Forge, caller: Caller, project: ProjectRef, job: Unva
     };
     let (job, expired) = forge.write(caller, erase).await?;
     artifacts::remove_expired(forge, &expired).await;
+    if matches!(forge.shared().logs, LogStore::Segments)
+        && let Err(error) = sweep(forge).await
+    {
+        warn!(build.id = job.id.get(), %error, "cannot remove the objects of an erased trace; retrying later");
+    }
     live.changes.send_modify(|changes| *changes += 1);
     Ok(job)
 }
@@ -577,8 +635,7 @@ pub(crate) fn load_job(tx: &mut ReadTx<'_>, job: JobId) -> Result<Job> {
 
 /// Removes the traces of a deleted project.
 pub(crate) async fn remove_all_of_project(forge: &Forge, project: ProjectId) -> Result<()> {
-    let storage = forge.storage_of(project).await?;
-    Ok(forge.shared().logs.remove_folder(storage.as_str()).await?)
+    log_store::remove_all_of_project(forge, project).await
 }
 
 async fn log_key(forge: &Forge, run: &JobRun) -> Result<LogKey> {

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use crate::{
     Ability, Caller, Error, Forge, GroupAbility, GroupRef, ProjectAbility, ProjectRef, ReadTx, Result, WriteTx,
-    stored_files::{ABANDONED_AFTER, BATCH},
+    stored_files::{ABANDONED_AFTER, BATCH, random_storage},
 };
 
 /// Whose avatar is changed.
@@ -100,12 +100,6 @@ fn activate(tx: &mut WriteTx<'_>, owner: AvatarOwner, avatar: &Avatar, size: u64
     authorize(tx, &target)?;
     let is_active = store::avatars::activate(tx.db(), owner, avatar, size)?;
     if is_active { Ok(()) } else { Err(Error::not_found("Avatar")) }
-}
-
-fn random_storage(tx: &ReadTx<'_>) -> StorageId {
-    let mut bytes = [0; 16];
-    tx.shared().secrets.fill(&mut bytes);
-    StorageId::parse(&format!("{:032x}", u128::from_be_bytes(bytes))).expect("hexadecimal digits")
 }
 
 /// Returns the current avatar of an owner whose page the visitor can see. Those of users are public.

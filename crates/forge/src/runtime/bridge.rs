@@ -21,7 +21,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use files::{Files, disk_space::DiskSpace, logs::Logs, spool::Spools};
+use files::{Files, disk_space::DiskSpace, spool::Spools};
 use git::{Refs, Repositories, Repository};
 use model::{Project, ProjectId, StorageId, Time, TokenId, WebSessionId};
 use store::{Conn, Database, OpenError, repositories::RepositoryRecord};
@@ -40,7 +40,7 @@ use crate::{
     repository_cache::RepositoryCache,
     repository_locks::RepositoryLocks,
     tokens::TokenUses,
-    traces::LiveTraces,
+    traces::{LiveTraces, LogStore},
     wakeups::{WakeupSender, Wakeups},
     web_sessions::WebSessionUses,
 };
@@ -60,7 +60,7 @@ pub struct Options {
     /// The store of uploads and artifacts.
     pub files: Files,
     /// The store of traces.
-    pub logs: Logs,
+    pub logs: LogStore,
     /// The git repositories.
     pub repositories: Repositories,
     /// Temporary files of large responses.
@@ -115,7 +115,7 @@ struct ForgeInner {
 pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) files: Files,
-    pub(crate) logs: Logs,
+    pub(crate) logs: LogStore,
     pub(crate) repositories: Repositories,
     pub(crate) spools: Spools,
     pub(crate) disk_space: DiskSpace,

@@ -13,7 +13,7 @@ use model::{ProjectId, StorageId, Time};
 use store::Conn;
 use tracing::{info, warn};
 
-use crate::{Caller, Forge, Result};
+use crate::{Caller, Forge, ReadTx, Result};
 
 /// The age at which an unfinished file counts as abandoned; requests time out earlier.
 pub(crate) const ABANDONED_AFTER: SignedDuration = SignedDuration::from_hours(1);
@@ -102,4 +102,11 @@ pub(crate) async fn remove<F: StoredFile>(forge: &Forge, batch: &[F]) -> Result<
     forge.shared().files.remove(&keys).await?;
     let ids: Vec<F::Id> = batch.iter().map(F::id).collect();
     forge.write(Caller::system(), move |tx| Ok(F::delete(tx.db(), &ids)?)).await
+}
+
+/// Returns a new random storage id, for a file that is in a folder of its own.
+pub(crate) fn random_storage(tx: &ReadTx<'_>) -> StorageId {
+    let mut bytes = [0; 16];
+    tx.shared().secrets.fill(&mut bytes);
+    StorageId::parse(&format!("{:032x}", u128::from_be_bytes(bytes))).expect("hexadecimal digits")
 }

@@ -329,6 +329,7 @@ fn for_each_stored_file(
                     StoredFileKind::Uploads => forge::uploads::folder(&file.storage),
                     StoredFileKind::Avatars => forge::avatars::folder(&file.storage),
                     StoredFileKind::Artifacts => forge::artifacts::folder(&file.storage),
+                    StoredFileKind::TraceObjects => forge::traces::folder(&file.storage),
                     StoredFileKind::Traces => file.storage.to_string(),
                 };
                 let root = if kind == StoredFileKind::Traces { "traces" } else { "files" };
@@ -357,7 +358,7 @@ fn copy_stored_files(
         let mut parts = line.splitn(3, ' ');
         let (Some(size), Some(created_at), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
         let (size, created_at) = (size.parse().ok(), created_at.parse().ok().filter(|micros| *micros > 0));
-        let groups = ["files/uploads/", "files/avatars/", "files/artifacts/", "traces/"];
+        let groups = ["files/uploads/", "files/avatars/", "files/artifacts/", "files/traces/", "traces/"];
         let entered = groups.into_iter().find(|one| path.starts_with(one));
         if let Some(entered) = entered.filter(|entered| *entered != group) {
             group = entered;

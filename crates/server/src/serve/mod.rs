@@ -231,6 +231,7 @@ async fn recover(forge: &Forge) -> Result<()> {
     uploads::sweep_at_start(forge).await.context("cannot remove unfinished uploads")?;
     avatars::sweep_at_start(forge).await.context("cannot remove unused avatars")?;
     artifacts::sweep_at_start(forge).await.context("cannot remove unfinished artifacts")?;
+    traces::sweep_at_start(forge).await.context("cannot remove unused parts of traces")?;
     tasks::empty_trash(forge).await.context("cannot empty the trash of removed repositories")
 }
 

@@ -432,15 +432,17 @@ pub enum StoredFileKind {
     Uploads,
     /// Artifacts of CI jobs.
     Artifacts,
-    /// Traces of CI jobs.
+    /// Traces of CI jobs in a folder.
     Traces,
+    /// Objects with parts of traces, on instances without a folder of traces.
+    TraceObjects,
     /// Uploaded avatars.
     Avatars,
 }
 
 impl StoredFileKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Uploads, Self::Avatars, Self::Artifacts, Self::Traces];
+    pub const ALL: [Self; 5] = [Self::Uploads, Self::Avatars, Self::Artifacts, Self::TraceObjects, Self::Traces];
 }
 
 /// The row of a complete file.
@@ -449,7 +451,7 @@ pub struct StoredFileRow {
     pub id: i64,
     /// The id of the project; zero if it belongs to none.
     pub project: ProjectId,
-    /// The storage id of the project, or of the avatar.
+    /// The storage id of the project, or of the file if it is in a folder of its own.
     pub storage: String,
     /// The minimum size of the file in bytes.
     pub size: i64,
@@ -479,14 +481,34 @@ pub fn stored_files(db: &mut Conn, kind: StoredFileKind, after: i64, limit: i64)
             "SELECT f.id, coalesce(f.project_id, 0) AS project, f.storage_id AS storage, coalesce(f.size, 0) AS size, f.name \
              FROM avatars f WHERE f.size IS NOT NULL AND f.id"
         }
+        StoredFileKind::TraceObjects => {
+            "SELECT f.id, b.project_id AS project, f.storage_id AS storage, coalesce(f.size, 0) AS size, b.name \
+             FROM trace_objects f JOIN builds b ON b.id = f.job_id WHERE f.id"
+        }
     };
     let query = Fragment::<Columns>::new(sql).sql(" > ").number(after).sql(" ORDER BY 1 LIMIT ").number(limit);
     let rows: Vec<(i64, i64, String, i64, String)> = on!(db, conn => query.load(conn))?;
-    let to_file = |(id, project, storage, size, name)| {
-        let project = ProjectId::new(project);
-        StoredFileRow { id, project, storage, size, name }
-    };
-    Ok(rows.into_iter().map(to_file).collect())
+    Ok(rows.into_iter().map(to_stored_file).collect())
+}
+
+/// Returns up to `limit` jobs with an id above `after` whose segments do not have the visible bytes of the trace.
+pub fn incomplete_segments(db: &mut Conn, after: i64, limit: i64) -> Result<Vec<StoredFileRow>> {
+    type Columns = (BigInt, BigInt, Text, BigInt, Text);
+    let query = Fragment::<Columns>::new(
+        "SELECT b.id, b.project_id AS project, s.storage_id AS storage, r.trace_size - r.trace_held AS size, b.name \
+         FROM build_runs r JOIN builds b ON b.id = r.build_id JOIN project_storage s ON s.project_id = b.project_id \
+         JOIN projects p ON p.id = b.project_id WHERE p.deleted_at IS NULL \
+         AND (r.trace_size - r.trace_held <> (SELECT coalesce(sum(t.size), 0) FROM trace_segments t \
+         WHERE t.job_id = r.build_id) OR r.trace_size - r.trace_held <> (SELECT coalesce(max(t.start + t.size), 0) \
+         FROM trace_segments t WHERE t.job_id = r.build_id)) AND b.id > ",
+    );
+    let query = query.number(after).sql(" ORDER BY 1 LIMIT ").number(limit);
+    let rows: Vec<(i64, i64, String, i64, String)> = on!(db, conn => query.load(conn))?;
+    Ok(rows.into_iter().map(to_stored_file).collect())
+}
+
+fn to_stored_file((id, project, storage, size, name): (i64, i64, String, i64, String)) -> StoredFileRow {
+    StoredFileRow { id, project: ProjectId::new(project), storage, size, name }
 }
 
 /// Returns which of these ids have a row, complete or not.
@@ -501,7 +523,7 @@ pub fn existing_ids_in_storage(
     storage: &StorageId,
     ids: &[i64],
 ) -> Result<Vec<i64>> {
-    if kind == StoredFileKind::Avatars {
+    if matches!(kind, StoredFileKind::Avatars | StoredFileKind::TraceObjects) {
         return select_ids(db, kind, ids, &format!(" AND storage_id = '{storage}'"));
     }
     let Some(project) = project_by_storage(db, storage.as_str())? else { return Ok(Vec::new()) };
@@ -534,10 +556,11 @@ fn table_of(kind: StoredFileKind) -> &'static str {
         StoredFileKind::Artifacts => "build_artifacts",
         StoredFileKind::Traces => "builds",
         StoredFileKind::Avatars => "avatars",
+        StoredFileKind::TraceObjects => "trace_objects",
     }
 }
 
-/// Deletes the rows of missing files; the trace of a job becomes empty.
+/// Deletes the rows of missing files; the trace of a job becomes empty, also if only a part of it is missing.
 pub fn delete_file_rows(db: &mut Conn, kind: StoredFileKind, ids: &[i64]) -> Result<()> {
     if ids.is_empty() {
         return Ok(());
@@ -550,15 +573,29 @@ pub fn delete_file_rows(db: &mut Conn, kind: StoredFileKind, ids: &[i64]) -> Res
             on!(db, conn => diesel::sql_query(sql).execute(conn))?;
         }
     }
-    let sql = match kind {
-        StoredFileKind::Uploads => format!("DELETE FROM uploads WHERE id IN ({ids})"),
-        StoredFileKind::Artifacts => format!("DELETE FROM build_artifacts WHERE id IN ({ids})"),
-        StoredFileKind::Traces => {
-            format!("UPDATE build_runs SET trace_size = 0, trace_held = 0 WHERE build_id IN ({ids})")
+    match kind {
+        StoredFileKind::Traces => return empty_traces(db, &ids),
+        StoredFileKind::TraceObjects => {
+            empty_traces(db, &format!("SELECT job_id FROM trace_objects WHERE job_id IS NOT NULL AND id IN ({ids})"))?;
         }
-        StoredFileKind::Avatars => format!("DELETE FROM avatars WHERE id IN ({ids})"),
-    };
+        _ => {}
+    }
+    let sql = format!("DELETE FROM {} WHERE id IN ({ids})", table_of(kind));
     on!(db, conn => diesel::sql_query(sql).execute(conn))?;
+    Ok(())
+}
+
+/// Makes the traces of jobs empty; `jobs` is a list of ids or a query.
+fn empty_traces(db: &mut Conn, jobs: &str) -> Result<()> {
+    for statement in [
+        format!(
+            "UPDATE build_runs SET trace_size = 0, trace_held = 0, trace_withheld = NULL WHERE build_id IN ({jobs})"
+        ),
+        format!("DELETE FROM trace_segments WHERE job_id IN ({jobs})"),
+        format!("UPDATE trace_objects SET job_id = NULL WHERE job_id IN ({jobs})"),
+    ] {
+        on!(db, conn => diesel::sql_query(statement).execute(conn))?;
+    }
     Ok(())
 }
 
@@ -656,6 +693,7 @@ mod tests {
             assert!(existing_ids(&mut db, kind, &[1]).expect("read").is_empty());
             delete_file_rows(&mut db, kind, &[1]).expect("deleted");
         }
+        assert!(incomplete_segments(&mut db, 0, 10).expect("read").is_empty());
         for kind in 0..encrypted_kinds().count() {
             assert!(encrypted(&mut db, kind, 0, 10).expect("read").is_empty());
         }

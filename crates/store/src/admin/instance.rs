@@ -163,7 +163,7 @@ pub fn depends_on_key(db: &mut Conn) -> Result<bool> {
 
 /// Deletes everything that was encrypted with a lost instance key and returns the number of rows of each kind.
 pub fn delete_encrypted(db: &mut Conn) -> Result<Vec<(&'static str, i64)>> {
-    const STATEMENTS: [(&str, &str, &str); 7] = [
+    const STATEMENTS: [(&str, &str, &str); 8] = [
         ("hooks", "FROM hooks", "DELETE FROM hooks"),
         ("variables of projects", "FROM ci_variables", "DELETE FROM ci_variables"),
         (
@@ -187,6 +187,11 @@ pub fn delete_encrypted(db: &mut Conn) -> Result<Vec<(&'static str, i64)>> {
             "UPDATE build_runs SET secrets = NULL WHERE secrets IS NOT NULL",
         ),
         ("SSH host keys in the database", "FROM instance_secrets", "DELETE FROM instance_secrets"),
+        (
+            "withheld ends of traces",
+            "FROM build_runs WHERE trace_withheld IS NOT NULL",
+            "UPDATE build_runs SET trace_withheld = NULL WHERE trace_withheld IS NOT NULL",
+        ),
     ];
     let mut deleted = Vec::new();
     for (what, from, statement) in STATEMENTS {

@@ -13,6 +13,7 @@ use crate::{
     pipelines::to_status,
     schema::{build_runs, build_specs, builds, pipelines, projects},
     times::to_micros,
+    trace_segments,
 };
 
 /// A running job.
@@ -49,7 +50,7 @@ pub struct JobRun {
     pub attempt: i32,
     /// Its token; `None` until a runner takes the job.
     pub token: Option<StoredJobToken>,
-    /// The size of its trace on disk, in bytes.
+    /// The size of its trace, in bytes.
     pub trace_size: u64,
     /// How many bytes at the end of the trace are withheld from readers.
     pub trace_held: u64,
@@ -77,7 +78,7 @@ impl JobRun {
 }
 
 /// Records that a runner took a job. The token is derived from the seed; `secrets`, the values to mask in the trace, are
-/// encrypted. Replaces the record of an earlier run.
+/// encrypted. Replaces the record of an earlier run, with the segments of its trace.
 pub fn start(
     db: &mut Conn,
     job: JobId,
@@ -203,7 +204,11 @@ pub fn close_trace(db: &mut Conn, run: &JobRun, size: u64) -> Result<bool> {
     let closed = on!(db, conn => diesel::update(build_runs::table)
         .filter(build_runs::build_id.eq_any(ended))
         .filter(build_runs::trace_size.eq(number(run.trace_size)))
-        .set((build_runs::trace_size.eq(number(size)), build_runs::trace_held.eq(0)))
+        .set((
+            build_runs::trace_size.eq(number(size)),
+            build_runs::trace_held.eq(0),
+            build_runs::trace_withheld.eq(None::<Vec<u8>>),
+        ))
         .execute(conn))?;
     Ok(closed > 0)
 }
@@ -218,7 +223,32 @@ pub fn touch(db: &mut Conn, job: JobId, now: Time) -> Result<()> {
 
 /// Makes the withheld end of a trace visible.
 pub fn release_held_trace(db: &mut Conn, job: JobId) -> Result<()> {
-    on!(db, conn => diesel::update(build_runs::table.find(job.get())).set(build_runs::trace_held.eq(0)).execute(conn))?;
+    on!(db, conn => diesel::update(build_runs::table.find(job.get()))
+        .set((build_runs::trace_held.eq(0), build_runs::trace_withheld.eq(None::<Vec<u8>>)))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Returns the encrypted end of a trace in segments that is withheld from readers; `None` if there is none, or if the trace
+/// has changed.
+pub fn withheld_of(db: &mut Conn, run: &JobRun) -> Result<Option<Vec<u8>>> {
+    let Some(token) = &run.token else { return Ok(None) };
+    let size = i64::try_from(run.trace_size).unwrap_or(i64::MAX);
+    let found: Option<Option<Vec<u8>>> = on!(db, conn => build_runs::table
+        .find(run.job.get())
+        .filter(build_runs::digest.eq(&token.digest))
+        .filter(build_runs::trace_size.eq(size))
+        .select(build_runs::trace_withheld)
+        .first(conn)
+        .optional())?;
+    Ok(found.flatten())
+}
+
+/// Replaces the encrypted end of a trace in segments that is withheld from readers.
+pub fn set_withheld(db: &mut Conn, job: JobId, withheld: Option<&[u8]>) -> Result<()> {
+    on!(db, conn => diesel::update(build_runs::table.find(job.get()))
+        .set(build_runs::trace_withheld.eq(withheld))
+        .execute(conn))?;
     Ok(())
 }
 
@@ -228,9 +258,13 @@ pub fn erase(db: &mut Conn, job: JobId, now: Time) -> Result<()> {
         .set(builds::erased_at.eq(to_micros(now)))
         .execute(conn))?;
     on!(db, conn => diesel::update(build_runs::table.find(job.get()))
-        .set((build_runs::trace_size.eq(0), build_runs::trace_held.eq(0)))
+        .set((
+            build_runs::trace_size.eq(0),
+            build_runs::trace_held.eq(0),
+            build_runs::trace_withheld.eq(None::<Vec<u8>>),
+        ))
         .execute(conn))?;
-    Ok(())
+    trace_segments::delete_all(db, job)
 }
 
 /// Returns the job specification, in the format of the planner.

@@ -8,5 +8,6 @@ pub mod jobs;
 pub mod pipelines;
 pub mod runners;
 pub mod statuses;
+pub mod trace_segments;
 pub mod triggers;
 pub mod variables;

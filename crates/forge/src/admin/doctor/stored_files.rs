@@ -17,7 +17,7 @@ use super::{
     BATCH, DoctorOptions, Finding, MAX_EXAMPLES, check_failed,
     orphans::{report_links, report_orphans, report_unlisted_objects},
 };
-use crate::{Caller, Error, Forge, Result, blocking, maintenance::UNLISTED_FILE_AGE};
+use crate::{Caller, Error, Forge, Result, blocking, maintenance::UNLISTED_FILE_AGE, traces::LogStore};
 
 /// A folder of the file system itself at the top of a disk, which is never an orphan.
 const FILE_SYSTEM_FOLDER: &str = "lost+found";
@@ -27,8 +27,10 @@ impl Forge {
     /// are in a bucket.
     fn folders_of(&self, kind: StoredFileKind) -> Option<Folders> {
         let shared = self.shared();
-        if kind == StoredFileKind::Traces {
-            let root = shared.logs.folder().to_owned();
+        if kind == StoredFileKind::Traces
+            && let LogStore::Folder(logs) = &shared.logs
+        {
+            let root = logs.folder().to_owned();
             return Some(Folders { of_kind: root.clone(), root });
         }
         let root = shared.files.folder()?.to_owned();
@@ -50,8 +52,17 @@ fn key_folder(kind: StoredFileKind) -> &'static str {
         StoredFileKind::Uploads => "uploads",
         StoredFileKind::Avatars => "avatars",
         StoredFileKind::Artifacts => "artifacts",
-        StoredFileKind::Traces => "traces",
+        StoredFileKind::Traces | StoredFileKind::TraceObjects => "traces",
     }
+}
+
+/// Returns the kinds of files that this instance has.
+pub(super) fn kinds(forge: &Forge) -> impl Iterator<Item = StoredFileKind> + use<> {
+    let unused = match forge.shared().logs {
+        LogStore::Folder(_) => StoredFileKind::TraceObjects,
+        LogStore::Segments => StoredFileKind::Traces,
+    };
+    StoredFileKind::ALL.into_iter().filter(move |kind| *kind != unused)
 }
 
 /// Returns the names of the check for rows without files, and of the one for files without rows.
@@ -61,6 +72,7 @@ fn check_names(kind: StoredFileKind) -> (&'static str, &'static str) {
         StoredFileKind::Avatars => ("avatars", "avatars without rows"),
         StoredFileKind::Artifacts => ("artifacts", "artifacts without rows"),
         StoredFileKind::Traces => ("traces", "traces without builds"),
+        StoredFileKind::TraceObjects => ("parts of traces", "parts of traces without rows"),
     }
 }
 
@@ -280,7 +292,7 @@ async fn delete_rows(
 }
 
 /// Writes the list of rows that are about to be deleted.
-fn write_list(list: &Path, rows: &[StoredFileRow]) -> io::Result<()> {
+pub(super) fn write_list(list: &Path, rows: &[StoredFileRow]) -> io::Result<()> {
     let folder = list.parent().unwrap_or(list);
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(list)?;

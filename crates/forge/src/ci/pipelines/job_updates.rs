@@ -7,7 +7,7 @@ use store::{job_runs::JobRun, jobs::JobChanges};
 use super::state_machine::{self, LockedPipeline};
 use crate::{
     Caller, Forge, ProjectAbility, ProjectRef, Result, Unvalidated, WriteTx,
-    traces::{self, JobCredentials},
+    traces::{self, FinishedTrace, JobCredentials},
     wakeups::TraceChange,
 };
 
@@ -77,8 +77,8 @@ pub async fn update(
         };
         return forge.write(Caller::system(), keep_alive).await;
     }
-    let coverage = traces::finish(forge, job).await?;
-    let end = move |tx: &mut WriteTx<'_>| end(tx, job, &credentials, &state, coverage);
+    let finished = traces::finish(forge, job).await?;
+    let end = move |tx: &mut WriteTx<'_>| end(tx, job, &credentials, &state, &finished);
     let outcome = forge.write(Caller::system(), end).await?;
     traces::remove_withheld(forge, &run).await;
     traces::notify_ended(forge, job);
@@ -90,7 +90,7 @@ fn end(
     job: JobId,
     credentials: &JobCredentials,
     state: &ReportedState,
-    coverage: Option<f64>,
+    finished: &FinishedTrace,
 ) -> Result<UpdateOutcome> {
     let run = traces::find_authorized(tx.read(), job, credentials)?;
     // Checked again under the lock, because the job may be canceled concurrently.
@@ -99,10 +99,9 @@ fn end(
     if run.status != Status::Running {
         return Ok(not_running(&run));
     }
-    // The trace is complete, so its withheld end cannot become a secret.
-    store::job_runs::release_held_trace(tx.db(), job)?;
+    traces::release_withheld(tx, &run, finished)?;
     tx.notify_followers(job, TraceChange::Ended);
-    if let Some(coverage) = coverage {
+    if let Some(coverage) = finished.coverage {
         store::job_runs::set_coverage(tx.db(), job, coverage)?;
     }
     match state {

@@ -17,7 +17,7 @@ use store::{
 };
 
 use super::pipeline_events;
-use crate::{Error, Result, WriteTx};
+use crate::{Error, Result, WriteTx, traces};
 
 /// The timeout of jobs that set none.
 pub(crate) const DEFAULT_TIMEOUT_SECONDS: i64 = 3600;
@@ -141,8 +141,10 @@ pub(crate) fn apply_event(
     for (status, ids) in by_status {
         changed += ids.len();
         store::jobs::set_status(tx.db(), &ids, status, changes, now)?;
-        if status == Status::Pending {
-            tx.notify_runners();
+        match status {
+            Status::Pending => tx.notify_runners(),
+            Status::Success | Status::Failed | Status::Canceled => traces::archive_ended(tx, &ids)?,
+            _ => {}
         }
     }
     Ok(changed)

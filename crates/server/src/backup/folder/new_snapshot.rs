@@ -367,7 +367,7 @@ impl PreviousSnapshot {
 
 /// The order of files in a manifest: rows and keys, then packs by folder, uploads, avatars, artifacts and traces.
 fn sort_key(path: &str) -> (usize, &str) {
-    let later = ["files/packs/", "files/uploads/", "files/avatars/", "files/artifacts/", "traces/"];
+    let later = ["files/packs/", "files/uploads/", "files/avatars/", "files/artifacts/", "files/traces/", "traces/"];
     let group = later.iter().enumerate().find_map(|(at, start)| Some((at, path.strip_prefix(start)?)));
     match group {
         Some((0, rest)) => (1, rest.split('/').next().unwrap_or_default()),

@@ -336,7 +336,7 @@ fn expand_path(path: &str) -> Vec<String> {
 }
 
 /// Returns all rows of all tables.
-fn rows_of(instance: &TestInstance) -> BTreeMap<String, Vec<Row>> {
+pub(crate) fn rows_of(instance: &TestInstance) -> BTreeMap<String, Vec<Row>> {
     match instance.database_url() {
         None => rows_in(&Database::sqlite(instance.data().join("gable.sqlite3"))),
         Some(url) => rows_in(&Database::postgres(url.as_str()).expect("a good URL")),

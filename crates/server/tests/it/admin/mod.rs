@@ -13,4 +13,5 @@ mod packaging;
 mod repository_commands;
 mod startup;
 mod tasks;
+mod trace_backups;
 mod upgrades;

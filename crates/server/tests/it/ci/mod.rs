@@ -15,6 +15,7 @@ pub(crate) mod runner_end_to_end;
 pub(crate) mod runners;
 mod stale_jobs;
 mod statuses;
+mod trace_segments;
 pub(crate) mod traces;
 pub(crate) mod triggers;
 mod variables;

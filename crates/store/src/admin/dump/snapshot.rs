@@ -21,7 +21,7 @@ pub struct Snapshot {
 pub struct DumpedFile {
     /// The id of its row.
     pub id: i64,
-    /// The storage id of its project.
+    /// The storage id of its project, or of the file if it is in a folder of its own.
     pub storage: StorageId,
     /// The number of bytes that belong to the snapshot.
     pub size: u64,
@@ -208,7 +208,7 @@ impl Snapshot {
     /// Returns up to `limit` complete files of a kind with an id above `after`.
     pub fn files(&mut self, kind: StoredFileKind, after: i64, limit: usize) -> Result<Vec<DumpedFile>, OpenError> {
         let storage = match kind {
-            StoredFileKind::Avatars => "f.storage_id".to_owned(),
+            StoredFileKind::Avatars | StoredFileKind::TraceObjects => "f.storage_id".to_owned(),
             _ => self.storage_of("f.project_id")?,
         };
         let (table, id, columns, from) = match kind {
@@ -227,12 +227,22 @@ impl Snapshot {
                 "r.trace_size, NULL",
                 "build_runs r JOIN builds f ON f.id = r.build_id WHERE r.trace_size > 0",
             ),
+            StoredFileKind::TraceObjects => {
+                ("trace_objects", "f.id", "f.size, f.created_at", "trace_objects f WHERE f.job_id IS NOT NULL")
+            }
         };
         // An older database has fewer tables.
         if !self.has_table(table)? {
             return Ok(Vec::new());
         }
-        let mut query = Statement::new(format!("SELECT {id}, {storage}, {columns} FROM {from} AND {id} > "));
+        // A trace in segments has no file.
+        let has_file = if kind == StoredFileKind::Traces && self.has_table("trace_segments")? {
+            " AND r.trace_withheld IS NULL \
+             AND NOT EXISTS (SELECT 1 FROM trace_segments t WHERE t.job_id = r.build_id)"
+        } else {
+            ""
+        };
+        let mut query = Statement::new(format!("SELECT {id}, {storage}, {columns} FROM {from}{has_file} AND {id} > "));
         let _ = query.bind(ColumnKind::Integer, Value::Integer(after));
         query.sql(format!(" ORDER BY {id} LIMIT {limit}"));
         let file = |row: Row| match row.as_slice() {
