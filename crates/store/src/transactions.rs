@@ -133,6 +133,6 @@ fn change_depth(conn: &mut PgConnection, change: TransactionDepthChange) -> dies
     type Manager = <PgConnection as diesel::Connection>::TransactionManager;
     match <Manager as TransactionManager<PgConnection>>::transaction_manager_status_mut(conn) {
         TransactionManagerStatus::Valid(status) => status.change_transaction_depth(change),
-        _ => Err(diesel::result::Error::BrokenTransactionManager),
+        TransactionManagerStatus::InError => Err(diesel::result::Error::BrokenTransactionManager),
     }
 }

@@ -129,7 +129,7 @@ mod tests {
         let clock = DatabaseClock::new(&measurement(10_000_000, start, Duration::ZERO));
         let at = |millis| clock.now_at(start + Duration::from_millis(millis)).as_microsecond();
         assert_eq!(at(1000), 11_000_000);
-        clock.synchronize(&measurement(9_500_000, start + Duration::from_millis(1000), Duration::ZERO));
+        clock.synchronize(&measurement(9_500_000, start + Duration::from_secs(1), Duration::ZERO));
         assert_eq!((at(1000), at(2000)), (11_000_000, 11_000_000), "it stands still");
         assert_eq!(at(3000), 11_500_000, "until the database has caught up");
     }

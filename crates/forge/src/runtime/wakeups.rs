@@ -181,13 +181,13 @@ async fn listen(forge: &Forge) -> Result<(), OpenError> {
     interval.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            payload = listener.next() => match payload {
-                Some(payload) => receive(shared, &payload),
-                None => {
+            payload = listener.next() => {
+                let Some(payload) = payload else {
                     warn!("lost the connection that listens for notifications of the database");
                     return Ok(());
-                }
-            },
+                };
+                receive(shared, &payload);
+            }
             _ = interval.tick() => measure_time(shared, &listener).await?,
         }
     }

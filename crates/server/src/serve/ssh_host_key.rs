@@ -16,32 +16,29 @@ pub(super) async fn load(forge: &Forge, folder: &DataFolder, database: &Database
     let file = host_key::read(&path).with_context(in_file)?;
     let context = "cannot use the SSH host key in the database";
     let find = |tx: &mut forge::ReadTx<'_>| instance_secrets::find(tx, instance_secrets::SSH_HOST_KEY);
+    let stored = forge.read(Caller::system(), find).await.context(context)?;
     let key = if database.is_sqlite() {
-        let text = match file {
-            Some(text) => text,
-            None => {
-                // An instance that was moved from PostgreSQL keeps its key.
-                let text = match forge.read(Caller::system(), find).await.context(context)? {
-                    Some(stored) => String::from_utf8(stored).context(context)?,
-                    None => host_key::generate().with_context(in_file)?,
-                };
-                host_key::write(&path, &text).with_context(in_file)?;
-                text
-            }
+        let text = if let Some(text) = file {
+            text
+        } else {
+            // An instance that was moved from PostgreSQL keeps its key.
+            let stored = stored.map(String::from_utf8).transpose().context(context)?;
+            let text = stored.map_or_else(host_key::generate, Ok).with_context(in_file)?;
+            host_key::write(&path, &text).with_context(in_file)?;
+            text
         };
         host_key::parse(text.as_bytes()).with_context(in_file)?
     } else {
-        let stored = match forge.read(Caller::system(), find).await.context(context)? {
-            Some(stored) => stored,
-            None => {
-                let initial = file.map_or_else(host_key::generate, Ok).with_context(in_file)?;
-                let insert = move |tx: &mut WriteTx<'_>| {
-                    instance_secrets::find_or_insert(tx, instance_secrets::SSH_HOST_KEY, initial.as_bytes())
-                };
-                forge.write(Caller::system(), insert).await.context(context)?
-            }
+        let text = if let Some(stored) = stored {
+            stored
+        } else {
+            let initial = file.map_or_else(host_key::generate, Ok).with_context(in_file)?;
+            let insert = move |tx: &mut WriteTx<'_>| {
+                instance_secrets::find_or_insert(tx, instance_secrets::SSH_HOST_KEY, initial.as_bytes())
+            };
+            forge.write(Caller::system(), insert).await.context(context)?
         };
-        host_key::parse(&stored).context(context)?
+        host_key::parse(&text).context(context)?
     };
     info!(fingerprint = key.fingerprint(), "loaded the SSH host key");
     Ok(key)

@@ -31,13 +31,12 @@ impl fmt::Debug for HostKey {
 
 /// Loads the host key, or creates it on the first start; the file must be readable by its owner only.
 pub fn load_or_create(path: &Path) -> io::Result<HostKey> {
-    let text = match read(path)? {
-        Some(text) => text,
-        None => {
-            let text = generate()?;
-            write(path, &text)?;
-            text
-        }
+    let text = if let Some(text) = read(path)? {
+        text
+    } else {
+        let text = generate()?;
+        write(path, &text)?;
+        text
     };
     parse(text.as_bytes())
 }

@@ -136,9 +136,8 @@ impl ReadConnection {
     fn connect(&mut self) -> Result<&mut Conn> {
         if self.conn.is_none() {
             let is_sqlite = self.database.is_sqlite();
-            let failed = |error: OpenError| match is_sqlite {
-                true => Error::Internal(error.into()),
-                false => Error::Unavailable(error.into()),
+            let failed = |error: OpenError| {
+                if is_sqlite { Error::Internal(error.into()) } else { Error::Unavailable(error.into()) }
             };
             self.conn = Some(self.database.connect_reader().map_err(failed)?);
             // Data versions of different connections are not comparable.

@@ -259,17 +259,18 @@ fn damage_to_uploads_artifacts_traces_keys_or_the_database_makes_a_backup_fail_a
     let trace_path = files_in(&instance.data().join("traces")).into_keys().next().expect("a trace");
     let trace = DamagedFile::new(instance.data().join("traces").join(trace_path), Vec::new());
     let key = DamagedFile::new(instance.data().join("instance-key"), read("instance-key"));
-    let ssh = DamagedFile::new(instance.data().join("ssh-host-key"), Vec::new());
     let mut damaged_files: Vec<(&DamagedFile, &[Damage])> = vec![
         (&upload, &ALL),
         (&artifact, &ALL),
         // A trace may grow, and there is no checksum of its content.
         (&trace, &[Truncated, Missing, Folder]),
         (&key, &ALL),
-        (&ssh, &[Truncated, Flipped, Zeros, Folder]),
     ];
-    let database;
+    let (database, ssh);
     if instance.database_url().is_none() {
+        // On PostgreSQL this key is in the database.
+        ssh = DamagedFile::new(instance.data().join("ssh-host-key"), Vec::new());
+        damaged_files.push((&ssh, &[Truncated, Flipped, Zeros, Folder]));
         database = DamagedFile::new(instance.data().join("gable.sqlite3"), Vec::new());
         damaged_files.push((&database, &[Truncated, Flipped, Zeros]));
     }

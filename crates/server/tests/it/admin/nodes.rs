@@ -33,7 +33,7 @@ use crate::{
 
 const JOB_REQUEST: &str = "/api/v4/jobs/request";
 /// Shorter than the interval at which waiting runners and followers of traces poll.
-const BEFORE_POLL: Duration = Duration::from_millis(2000);
+const BEFORE_POLL: Duration = Duration::from_secs(2);
 
 /// Returns a forge on PostgreSQL; `None` if the tests run on SQLite, which has one node.
 async fn start() -> Option<TestForge> {
