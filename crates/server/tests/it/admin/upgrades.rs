@@ -20,7 +20,7 @@ const PROJECT: ProjectId = ProjectId::new(1);
 
 /// The rows that each version added, in the order of versions. `{…}` stands for values that differ between engines or
 /// are encrypted. They are SQL because the code knows only the current schema.
-const ROWS: [&str; 16] = [
+const ROWS: [&str; 17] = [
     "INSERT INTO users (username, name, email, search_text, password_hash, state, admin, external, can_create_group, \
      projects_limit, skype, linkedin, twitter, website_url, confirmed_at, created_at, updated_at) VALUES \
      ('root', 'Root', 'root@example.org', 'root root', 'none', 'active', TRUE, FALSE, TRUE, 100, '', '', '', '', 1, 1, 1), \
@@ -95,6 +95,7 @@ const ROWS: [&str; 16] = [
     "INSERT INTO project_members (project_id, user_id, access_level, created_at) VALUES (2, 1, 20, 40);",
     "INSERT INTO web_sessions (user_id, digest, created_at, last_used_at) VALUES (2, {digest2}, 50, 50);",
     "",
+    "INSERT INTO trace_objects (storage_id, created_at) VALUES ('0123456789abcdef', 60);",
 ];
 
 /// What `gable migrate` says about the repository.
