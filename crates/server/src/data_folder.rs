@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use files::{Files, logs::Logs, spool::Spools};
-use forge::{InstanceKey, clock::SystemSecrets};
+use forge::{InstanceKey, clock::SystemSecrets, traces::LogStore};
 use git::Repositories;
 use store::{Conn, Database, OpenError, SchemaStatus};
 
@@ -260,8 +260,11 @@ impl DataFolder {
     }
 
     /// Returns the store of CI traces.
-    pub(crate) fn logs(&self) -> Result<Logs> {
-        Ok(Logs::open(&self.path.join("traces"))?)
+    pub(crate) fn logs(&self) -> Result<LogStore> {
+        match self.shared {
+            Some(_) => Ok(LogStore::Segments),
+            None => Ok(LogStore::Folder(Logs::open(&self.path.join("traces"))?)),
+        }
     }
 
     /// Returns the repositories. Only the server removes what an interrupted operation left.

@@ -8,7 +8,6 @@ use forge::{
     clock::{Clock, DatabaseClock, SystemClock, SystemSecrets},
     disk_space::DiskSpace,
     passwords::PasswordHasher,
-    traces::LogStore,
 };
 use model::Site;
 use store::Database;
@@ -43,7 +42,7 @@ pub(crate) fn forge_options(
     let disk_space = DiskSpace::new(folder.path(), min_free_disk);
     Ok(Options {
         files: folder.files()?,
-        logs: LogStore::Folder(folder.logs()?),
+        logs: folder.logs()?,
         repositories: folder.repositories(serving)?,
         spools: folder.spools(serving, cache_size)?.with_disk_space(disk_space.clone()),
         disk_space,

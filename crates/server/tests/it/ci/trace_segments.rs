@@ -343,7 +343,7 @@ async fn the_doctor_finds_missing_segments_and_objects() {
 #[tokio::test]
 async fn traces_are_moved_from_a_folder_to_segments_and_back() {
     let names = ["one", "two", "three", "four"];
-    let file: String = names.iter().map(|name| format!("{name}: {{script: make}}\n")).collect();
+    let file = names.map(|name| format!("{name}: {{script: make}}\n")).concat();
     let fixture = JobFixture::with(&file).await;
     let jobs = [1, 2, 3, 4].map(JobId::new);
     let mut tokens = Vec::new();
