@@ -241,13 +241,16 @@ impl Bucket {
     /// See [`crate::Files::size`].
     pub(crate) fn size(&self, key: &str) -> Result<Option<u64>, Error> {
         let (location, this) = (self.location(key)?, self.clone());
-        self.wait(async move {
-            match this.0.store.head(&location).await {
-                Ok(meta) => Ok(Some(meta.size)),
-                Err(object_store::Error::NotFound { .. }) => Ok(None),
-                Err(error) => Err(BucketError::from(error).into()),
-            }
-        })
+        self.wait(async move { this.head(&location).await })
+    }
+
+    /// Requests the size of an object; `None` if it does not exist.
+    async fn head(&self, location: &Location) -> Result<Option<u64>, Error> {
+        match self.0.store.head(location).await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(BucketError::from(error).into()),
+        }
     }
 
     /// Creates a temporary file without a name.

@@ -23,7 +23,8 @@ pub use projects::{
 use projects::{import_slots, imports};
 pub use repository::{
     branches, browse, code_search, commit_authors, commit_notes, commits, contents, deleted_refs, downloads,
-    edit_pages, history_pages, maintenance, pushes, ref_pages, release_pages, repository_files, tags, transport,
+    edit_pages, history_pages, maintenance, node_cache, pushes, ref_pages, release_pages, repository_files, tags,
+    transport,
 };
 use runtime::{blocking, commit_outcome, read_cache, repository_cache, repository_locks, stored_files};
 pub use runtime::{bridge, clock, disk_space, outbound_addresses, rate_limiter, wakeups, weak_map};

@@ -162,6 +162,11 @@ impl Repositories {
         self.path_of(storage).join("HEAD").exists()
     }
 
+    /// Returns whether the folder of a repository contains a pack.
+    pub fn has_pack(&self, storage: &StorageId, checksum: Oid) -> bool {
+        self.path_of(storage).join("objects/pack").join(format!("{}.pack", pack_name(checksum))).exists()
+    }
+
     /// Makes the folder of a repository contain the files of these packs. The folder is created if necessary. A missing
     /// pack is an error that names it.
     pub fn link_packs(
@@ -283,6 +288,19 @@ impl Repositories {
                 fs::remove_dir_all(&target_path)?;
             }
             fs::rename(&path, &target_path)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the folders of all repositories like [`Self::remove`]. None may be in use.
+    pub fn remove_all(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.0.root)? {
+            let entry = entry?;
+            // The other folders have longer names.
+            if entry.file_name().len() == 2 {
+                let trash = tempfile::Builder::new().prefix("removed-").tempdir_in(self.trash_folder()?)?;
+                fs::rename(entry.path(), trash.keep().join("repositories"))?;
+            }
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ const SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 /// The upper bounds of buckets for the number of writes that are committed together.
 const WRITE_GROUP_SIZES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
-/// How long the database may take to respond to the readiness check.
+/// How long the database and the store may each take to respond to the readiness check.
 const READY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Starts collecting the metrics of this process.
@@ -65,12 +65,15 @@ async fn describe_disk_problem(forge: &Forge) -> Option<String> {
     })
 }
 
-/// Readiness: whether the database responds, and the server is not about to stop.
+/// Readiness: whether the database and the store respond, and the server is not about to stop.
 async fn ready(State((forge, _)): MonitoringState) -> Response {
     if forge.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
     }
     match timeout(READY_TIMEOUT, forge.read(Caller::anonymous(), |tx| tx.ping())).await {
+        Ok(Ok(())) if !store_responds(&forge).await => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the store does not respond\n").into_response()
+        }
         Ok(Ok(())) => describe_disk_problem(&forge)
             .await
             .map_or_else(|| "ready\n".to_owned(), |problem| format!("ready, but degraded: {problem}\n"))
@@ -82,6 +85,21 @@ async fn ready(State((forge, _)): MonitoringState) -> Response {
         Err(_) => {
             tracing::warn!("not ready: the database does not respond in time");
             (StatusCode::SERVICE_UNAVAILABLE, "the database does not respond\n").into_response()
+        }
+    }
+}
+
+/// Returns whether the bucket with the files responds; a folder always does.
+async fn store_responds(forge: &Forge) -> bool {
+    match timeout(READY_TIMEOUT, forge.ping_store()).await {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "not ready");
+            false
+        }
+        Err(_) => {
+            tracing::warn!("not ready: the store does not respond in time");
+            false
         }
     }
 }

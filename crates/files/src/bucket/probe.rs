@@ -22,9 +22,10 @@ impl Bucket {
         self.wait(async move { Ok(this.try_all(&location).await?) })
     }
 
-    /// Returns whether the bucket answers; nothing is written. Blocking.
-    pub fn ping(&self) -> Result<(), Error> {
-        self.size(&format!("{FOLDER}/none")).map(drop)
+    /// Fails if the bucket does not answer; nothing is written.
+    pub async fn ping(&self) -> Result<(), Error> {
+        let (this, location) = (self.clone(), self.location(&format!("{FOLDER}/none"))?);
+        self.run(async move { this.head(&location).await }).await.map(drop)
     }
 
     async fn try_all(&self, location: &Location) -> Result<(), BucketError> {

@@ -12,6 +12,7 @@ pub mod downloads;
 pub mod edit_pages;
 pub mod history_pages;
 pub mod maintenance;
+pub mod node_cache;
 pub mod pushes;
 pub mod ref_pages;
 pub mod release_pages;

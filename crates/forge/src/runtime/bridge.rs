@@ -37,7 +37,7 @@ use crate::{
     outbox::PayloadRenderer,
     passwords::PasswordHasher,
     read_cache::ReadCacheKey,
-    repository_cache::RepositoryCache,
+    repository_cache::{PacksNotCached, RepositoryCache},
     repository_locks::RepositoryLocks,
     tokens::TokenUses,
     traces::{LiveTraces, LogStore},
@@ -50,6 +50,8 @@ pub use write_tx::WriteTx;
 use read_connection::ReadConnection;
 use writer::{PendingWrite, WriteOperation, write_loop};
 
+/// How often a read runs again because it needs packs that were not cached; they may be replaced meanwhile.
+const MAX_PACK_FETCHES: usize = 3;
 /// The maximum length of each queue; requests beyond it fail with [`Error::Busy`].
 const MAX_QUEUE_LENGTH: usize = 1024;
 
@@ -370,7 +372,7 @@ impl Forge {
         F: FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
     {
         let shared = Arc::clone(&self.0.shared);
-        run_on(&self.0.readers, move |connection| connection.read(&shared, &caller, &mut f)).await
+        self.run_on(&self.0.readers, move |connection| connection.read(&shared, &caller, &mut f)).await
     }
 
     /// Reads a few rows by key. On SQLite it runs on a connection of the calling thread, because handing it to a reader
@@ -400,7 +402,7 @@ impl Forge {
         if self.0.shared.database.is_sqlite() {
             return self.with_inline_connection(read);
         }
-        run_on(&self.0.readers, read).await
+        self.run_on(&self.0.readers, read).await
     }
 
     /// Runs a closure with the calling thread's own connection to this forge.
@@ -424,10 +426,39 @@ impl Forge {
         F: FnMut(&mut BlockingContext<'_>) -> Result<T> + Send + 'static,
     {
         let shared = Arc::clone(&self.0.shared);
-        run_on(&self.0.blocking, move |connection| {
+        self.run_on(&self.0.blocking, move |connection| {
             f(&mut BlockingContext { connection, shared: &shared, caller: &caller })
         })
         .await
+    }
+
+    /// Runs a closure on a thread with a connection. If it needs packs that are only in the bucket, they are fetched without
+    /// occupying the thread, and it runs again.
+    async fn run_on<T, F>(&self, queue: &Sender<QueuedRead>, f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut ReadConnection) -> Result<T> + Send + 'static,
+    {
+        let mut f = f;
+        for _ in 0..MAX_PACK_FETCHES {
+            let (result, returned) = run_once(queue, f).await?;
+            match result.as_ref().err().and_then(PacksNotCached::in_error) {
+                Some(missing) => self.fetch_packs(missing).await?,
+                None => return result,
+            }
+            f = returned;
+        }
+        run_once(queue, f).await?.0
+    }
+
+    /// Fetches packs from the bucket to the cache of this node.
+    async fn fetch_packs(&self, missing: &PacksNotCached) -> Result<()> {
+        let Some(bucket) = self.shared().files.bucket() else { return Ok(()) };
+        bucket.fetch_to_cache(missing.files.clone()).await?;
+        match missing.required.iter().find(|file| !bucket.is_cached(file)) {
+            Some(lost) => Err(Error::Git(git::Error::MissingPack(lost.clone()))),
+            None => Ok(()),
+        }
     }
 
     /// Authenticates the caller, runs a closure in a write transaction, and returns once it is durable.
@@ -473,7 +504,8 @@ fn send<T>(queue: &Sender<T>, work: T) -> Result<()> {
     })
 }
 
-async fn run_on<T, F>(queue: &Sender<QueuedRead>, mut f: F) -> Result<T>
+/// Runs a closure on a thread with a connection; returns it with its result, so that it can run again.
+async fn run_once<T, F>(queue: &Sender<QueuedRead>, mut f: F) -> Result<(Result<T>, F)>
 where
     T: Send + 'static,
     F: FnMut(&mut ReadConnection) -> Result<T> + Send + 'static,
@@ -489,11 +521,11 @@ where
         let watched = Rc::clone(&reply);
         let result = git::with_cancellation(move || watched.is_closed(), || catch_panic(|| f(connection)));
         if let Ok(reply) = Rc::try_unwrap(reply) {
-            let _ = reply.send(result);
+            let _ = reply.send((result, f));
         }
     };
     send(queue, Box::new(read) as QueuedRead)?;
-    response.await.unwrap_or_else(|_| Err(Error::Internal("the read was dropped".into())))
+    response.await.map_err(|_| Error::Internal("the read was dropped".into()))
 }
 
 /// Runs a closure and turns a panic into [`Error::Internal`], so that the thread continues.

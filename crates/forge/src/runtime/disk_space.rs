@@ -32,6 +32,14 @@ pub enum DiskStatus {
 }
 
 impl Forge {
+    /// Fails if the files are in a bucket that does not answer.
+    pub async fn ping_store(&self) -> Result<()> {
+        match self.shared().files.bucket() {
+            Some(bucket) => Ok(bucket.ping().await?),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the state of the disks. It may block, because it may probe the disk with a write.
     pub fn disk_status(&self) -> DiskStatus {
         let shared = self.shared();

@@ -9,10 +9,11 @@ use std::{
     num::NonZeroUsize,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use files::Files;
-use git::{OtherPacks, PackEntry, PackSource, Ref, Refs, Repositories, Repository};
+use git::{OtherPacks, PACK_EXTENSIONS, PackEntry, PackSource, Ref, Refs, Repositories, Repository};
 use lru::LruCache;
 use model::{Oid, PackContent, RefName, RepositoryId, StorageId};
 use store::{Conn, packs::PackRecord, repositories::RepositoryRecord};
@@ -33,6 +34,8 @@ pub(crate) struct RepositoryCache {
     linked: Mutex<LruCache<RepositoryId, LinkedPacks>>,
     /// Held while packs are linked, by repository: the older of two lists must not be linked last.
     linking: [Mutex<()>; 16],
+    /// When the folders of repositories were last used, by nodes whose files are in a bucket.
+    used: Mutex<LruCache<StorageId, Instant>>,
 }
 
 struct RefsCache {
@@ -115,6 +118,44 @@ impl PackSource for StoredPacks<'_> {
     }
 }
 
+/// Files of packs that are in the bucket and not in the cache of this node.
+#[derive(Debug, thiserror::Error)]
+#[error("{} packs are not cached yet", required.len() / 2)]
+pub(crate) struct PacksNotCached {
+    /// The keys of all files.
+    pub(crate) files: Vec<String>,
+    /// The keys of those without which a pack cannot be read.
+    pub(crate) required: Vec<String>,
+}
+
+impl PacksNotCached {
+    /// Returns the files that are missing, if this is why a read failed.
+    pub(crate) fn in_error(error: &Error) -> Option<&Self> {
+        match error {
+            Error::Unavailable(cause) => cause.downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the files of packs that have to be fetched from a bucket first.
+fn find_uncached(
+    (repositories, files): (&Repositories, &Files),
+    storage: &StorageId,
+    packs: &[PackEntry],
+) -> Option<PacksNotCached> {
+    let bucket = files.bucket()?;
+    let is_missing = |pack: &&PackEntry| {
+        let is_cached = |extension| bucket.is_cached(&format!("{}.{extension}", pack.key));
+        pack.has_files && !repositories.has_pack(storage, pack.checksum) && !(is_cached("pack") && is_cached("idx"))
+    };
+    let missing: Vec<&PackEntry> = packs.iter().filter(is_missing).collect();
+    let keys = |extensions: &[&str]| -> Vec<String> {
+        missing.iter().flat_map(|pack| extensions.iter().map(move |end| format!("{}.{end}", pack.key))).collect()
+    };
+    (!missing.is_empty()).then(|| PacksNotCached { files: keys(&PACK_EXTENSIONS), required: keys(&["pack", "idx"]) })
+}
+
 /// Returns what a repository needs to know about a pack.
 pub(crate) fn pack_entry(pack: PackRecord) -> PackEntry {
     PackEntry { key: pack.key, checksum: pack.checksum, has_files: pack.has_files }
@@ -124,7 +165,7 @@ impl RepositoryCache {
     pub(crate) fn new() -> Self {
         let refs = RefsCache { entries: LruCache::new(MAX_CACHED_REPOSITORIES), bytes: 0 };
         let linked = Mutex::new(LruCache::new(MAX_CACHED_REPOSITORIES));
-        Self { refs: Mutex::new(refs), linked, linking: Default::default() }
+        Self { refs: Mutex::new(refs), linked, linking: Default::default(), used: Mutex::new(LruCache::unbounded()) }
     }
 
     /// Returns the refs of a repository. Those that a write transaction sees are not cached: it may be rolled back, and
@@ -168,6 +209,9 @@ impl RepositoryCache {
         storage: &StorageId,
         is_writing: bool,
     ) -> Result<()> {
+        if files.bucket().is_some() {
+            lock(&self.used).put(storage.clone(), Instant::now());
+        }
         let generation = repository.generation.max(refs_generation);
         let wanted = PackVersion { generation, pack_epoch: repository.pack_epoch };
         let is_linked = || {
@@ -213,6 +257,10 @@ impl RepositoryCache {
         // A transaction with an older snapshot must not remove what others use, and one that writes may be rolled back.
         let is_newest = !is_writing && linked.is_none_or(|linked| version.includes(linked.version));
         let others = if is_newest { OtherPacks::RemoveExcept(&dead) } else { OtherPacks::Keep };
+        // Readers must not wait for the network; a transaction that writes has no way to run again.
+        if !is_writing && let Some(missing) = find_uncached((repositories, files), storage, &live) {
+            return Err(Error::Unavailable(Box::new(missing)));
+        }
         let source = StoredPacks::new(files, db);
         repositories.link_packs(storage, &live, &source, others).map_err(|error| source.find_cause(error))?;
         if is_newest {
@@ -226,6 +274,13 @@ impl RepositoryCache {
         if let Some(linked) = lock(&self.linked).get_mut(&repository) {
             linked.is_checked = false;
         }
+    }
+
+    /// Forgets the repository that was not used for longest, if that is at least `idle` ago, and returns it.
+    pub(crate) fn take_idle(&self, idle: Duration) -> Option<StorageId> {
+        let mut used = lock(&self.used);
+        used.peek_lru().filter(|(_, last)| last.elapsed() >= idle)?;
+        used.pop_lru().map(|(storage, _)| storage)
     }
 
     /// Opens a repository.

@@ -48,6 +48,9 @@ pub(crate) struct Settings {
     /// Maximum size of the cache of clones and archives
     #[arg(long, env = "GABLE_CACHE_SIZE", value_name = "SIZE", default_value = "2G")]
     pub(super) cache_size: ByteSize,
+    /// Maximum size of the local copies of packs if `store` is set; 0 disables the limit
+    #[arg(long, env = "GABLE_PACK_CACHE_SIZE", value_name = "SIZE", default_value = "20G")]
+    pub(super) pack_cache_size: ByteSize,
     #[command(flatten)]
     pub(super) disk: MinFreeDisk,
     /// Maximum number of sign-in attempts per minute and client address; 0 disables the limit

@@ -18,7 +18,7 @@ use api::{AccessLog, HttpService};
 use forge::{
     Forge, Options, artifacts, avatars,
     first_start::FirstAdminOptions,
-    job_queue,
+    job_queue, node_cache,
     nodes::NodeDescription,
     stale_jobs,
     storage_upgrade::{self, UpgradeReport},
@@ -157,6 +157,7 @@ async fn serve(
     };
     first_admin::create(&forge, &folder, first_admin).await?;
     upgrade_repositories(&forge).await?;
+    node_cache::shrink_at_start(&forge, config.pack_cache_size).await.context("cannot limit the cache")?;
     recover(&forge).await?;
     stale_jobs::set_first_update_timeout(&forge, config.unheard_job);
 
@@ -169,7 +170,8 @@ async fn serve(
     let (stop_workers, stopped) = watch::channel(false);
     let backups = config.backups.clone().map(|backups| (backups, backup_source));
     let node = describe_node(&listeners);
-    let workers = Workers::start(&forge, node, webhook_client, binding_updater, backups, &stopped).await?;
+    let cache_size = config.pack_cache_size;
+    let workers = Workers::start(&forge, node, webhook_client, cache_size, binding_updater, backups, &stopped).await?;
     permissions::warn_about_exposed_paths(folder.path());
 
     // Before readiness is reported: from then on a signal must lead to a graceful shutdown.

@@ -5,7 +5,7 @@ use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, time::Duration};
 
 use anyhow::{Context as _, Result};
 use forge::{
-    Forge, deliveries,
+    Forge, deliveries, node_cache,
     nodes::{self, NodeDescription},
     tasks, wakeups,
 };
@@ -36,6 +36,7 @@ impl Workers {
         forge: &Forge,
         node: NodeDescription,
         webhook_client: Client,
+        pack_cache_size: u64,
         binding_updater: Option<BindingUpdater>,
         backups: Option<(Backups, BackupSource)>,
         stopped: &watch::Receiver<bool>,
@@ -51,6 +52,7 @@ impl Workers {
             memory::release_until_stopped(stopped.clone()),
             tokio::spawn(wakeups::listen_until_stopped(forge.clone(), stopped.clone())),
             tokio::spawn(nodes::register_until_stopped(forge.clone(), node, stopped.clone())),
+            tokio::spawn(node_cache::limit_until_stopped(forge.clone(), pack_cache_size, stopped.clone())),
         ];
         workers.extend(binding_updater.map(|updater| updater.advance_until_stopped(stopped.clone())));
         wakeups::set_has_workers(forge, true);

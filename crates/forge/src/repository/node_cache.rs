@@ -1,0 +1,78 @@
+//! Limits the cache of a node whose files are in a bucket: local copies of packs, and the folders of repositories that link to
+//! them.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::{Forge, Result, blocking};
+
+/// How often the size of the cache is checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// A repository that was used within this time stays, because a git program may still read it.
+const MIN_IDLE: Duration = Duration::from_secs(15 * 60);
+
+/// Keeps the cache below a size until stopped. Does nothing if the files are in a folder.
+pub async fn limit_until_stopped(forge: Forge, max_bytes: u64, mut stop: watch::Receiver<bool>) {
+    if forge.shared().files.bucket().is_none() || max_bytes == 0 {
+        return;
+    }
+    loop {
+        match shrink(&forge, max_bytes, MIN_IDLE).await {
+            Ok(left) if left > max_bytes => {
+                warn!(bytes = left, max_bytes, "the cache is larger than it should be: all of it was used recently");
+            }
+            Ok(_) => {}
+            Err(error) => warn!(%error, "cannot limit the size of the cache"),
+        }
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
+        }
+    }
+}
+
+/// Removes what was not used for longest until the cache has at most `max_bytes`; returns how many bytes are left.
+/// Repositories that were used within `min_idle` stay.
+pub async fn shrink(forge: &Forge, max_bytes: u64, min_idle: Duration) -> Result<u64> {
+    let forge = forge.clone();
+    blocking::spawn(move || {
+        let shared = forge.shared();
+        let Some(bucket) = shared.files.bucket() else { return Ok(0) };
+        let mut removed = 0;
+        let left = loop {
+            let left = bucket.shrink_cache(max_bytes)?;
+            if left <= max_bytes {
+                break left;
+            }
+            let Some(storage) = shared.repository_cache.take_idle(min_idle) else { break left };
+            shared.repositories.remove(&storage)?;
+            // Only then are its packs linked nowhere else.
+            shared.repositories.empty_trash()?;
+            removed += 1;
+        };
+        if removed > 0 {
+            info!(repositories = removed, bytes = left, "removed repositories from the cache");
+        }
+        Ok(left)
+    })
+    .await
+}
+
+/// Removes all repositories from the cache if it is too large. A node that has just started does not know which of them were
+/// used last; their packs stay as long as there is space.
+pub async fn shrink_at_start(forge: &Forge, max_bytes: u64) -> Result<()> {
+    let forge = forge.clone();
+    blocking::spawn(move || {
+        let shared = forge.shared();
+        let Some(bucket) = shared.files.bucket() else { return Ok(()) };
+        if max_bytes > 0 && bucket.cached_bytes()? > max_bytes {
+            shared.repositories.remove_all()?;
+            shared.repositories.empty_trash()?;
+            bucket.shrink_cache(max_bytes)?;
+        }
+        Ok(())
+    })
+    .await
+}
