@@ -40,10 +40,9 @@ pub(crate) fn probe(files: &Files) -> Result<()> {
 pub(crate) fn check(files: &Files, database: &Database) -> Result<()> {
     let name = bucket_name(files);
     match (database.content()?, read_id(files)?) {
-        (DatabaseContent::Empty, None) => Ok(()),
+        // With generation 0 the first start was interrupted.
+        (DatabaseContent::Empty | DatabaseContent::Bound(Binding { generation: 0, .. }), None) => Ok(()),
         (DatabaseContent::Bound(binding), Some(id)) if binding.instance_id == id => Ok(()),
-        // The first start was interrupted.
-        (DatabaseContent::Bound(Binding { generation: 0, .. }), None) => Ok(()),
         (DatabaseContent::Empty, Some(_)) => Err(anyhow!(
             "the store {name} contains an instance, but the database is empty; specify its database with --database"
         )),
@@ -139,19 +138,15 @@ pub(crate) fn open_key(shared: &SharedStorage, db: &mut Conn) -> Result<Instance
     permissions::check_key(&shared.key_file)?;
     let key = InstanceKey::from_text(&text).with_context(|| format!("{path} is not a complete instance key"))?;
     let context = "cannot check the instance key";
-    let known = instance::find(db).context(context)?.and_then(|binding| binding.key_check);
-    match known {
-        Some(check) if key.check_value() == check => {}
-        Some(_) => bail!("{path} is not the key of this database; all nodes need the same key"),
-        None if key.matches_database(db).context(context)? => {
-            db.write(|db| instance::set_key_check(db, &key.check_value())).context(context)?;
-            // Two nodes with different keys may have started at the same time.
-            let stored = instance::find(db).context(context)?.and_then(|binding| binding.key_check);
-            if stored.is_some_and(|stored| stored != key.check_value()) {
-                bail!("{path} is not the key of this database; all nodes need the same key");
-            }
-        }
-        None => bail!("{path} is not the key of this database; all nodes need the same key"),
+    let check = key.check_value();
+    let mut known = instance::find(db).context(context)?.and_then(|binding| binding.key_check);
+    if known.is_none() && key.matches_database(db).context(context)? {
+        // Of nodes that start at the same time with different keys, the first one decides.
+        db.write(|db| instance::set_first_key_check(db, &check)).context(context)?;
+        known = instance::find(db).context(context)?.and_then(|binding| binding.key_check);
+    }
+    if known.is_none_or(|known| known != check) {
+        bail!("{path} is not the key of this database; all nodes need the same key");
     }
     Ok(key)
 }

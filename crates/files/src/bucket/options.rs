@@ -66,7 +66,7 @@ impl BucketOptions {
     pub(super) fn builder(&self) -> Result<AmazonS3Builder, BucketError> {
         let mut builder = AmazonS3Builder::new().with_bucket_name(&self.bucket).with_disable_bulk_delete(true);
         for (key, value) in &self.settings {
-            builder = builder.with_config(key.clone(), value);
+            builder = builder.with_config(*key, value);
         }
         if let Some(endpoint) = &self.endpoint {
             let is_plain = endpoint.starts_with("http://");

@@ -76,5 +76,5 @@ impl Bucket {
 /// Returns whether an error or one of its causes satisfies a condition.
 fn has_source(error: &object_store::Error, is_wanted: impl Fn(&dyn StdError) -> bool) -> bool {
     let first: &dyn StdError = error;
-    std::iter::successors(Some(first), |error| (*error).source()).any(|error| is_wanted(error))
+    std::iter::successors(Some(first), |error| (*error).source()).any(is_wanted)
 }

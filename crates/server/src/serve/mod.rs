@@ -106,23 +106,21 @@ impl OpenInstance {
         };
         let database = folder.database(config.location.database.as_deref())?;
         // Before anything is written to the folder or the database.
-        match folder.shared() {
-            Some(_) => {
-                let files = folder.files()?;
-                shared_instance::probe(&files)?;
-                shared_instance::check(&files, &database)?;
-            }
-            None => drop(instance::check(folder.path(), &database)?),
+        if folder.shared().is_some() {
+            let files = folder.files()?;
+            shared_instance::probe(&files)?;
+            shared_instance::check(&files, &database)?;
+        } else {
+            instance::check(folder.path(), &database)?;
         }
         folder.create_database_file(&database)?;
         migrate::apply_pending(&folder, &database)?;
         git::check_version()?;
-        let (binding_updater, key) = match folder.shared() {
-            Some(shared) => (None, shared_instance::bind(&folder.files()?, &database, shared)?),
-            None => {
-                let (updater, key) = instance::bind(&folder, &database)?;
-                (Some(updater), key)
-            }
+        let (binding_updater, key) = if let Some(shared) = folder.shared() {
+            (None, shared_instance::bind(&folder.files()?, &database, shared)?)
+        } else {
+            let (updater, key) = instance::bind(&folder, &database)?;
+            (Some(updater), key)
         };
         let mode = ForgeMode::Serve {
             cache_size: config.cache_size,

@@ -142,6 +142,14 @@ pub fn replace(db: &mut Conn, new: &Binding) -> Result<()> {
     Ok(())
 }
 
+/// Stores the check value of the instance key, unless there is one.
+pub fn set_first_key_check(db: &mut Conn, key_check: &[u8]) -> Result<()> {
+    on!(db, conn => diesel::update(instance::table.find(ROW).filter(instance::key_check.is_null()))
+        .set(instance::key_check.eq(key_check))
+        .execute(conn))?;
+    Ok(())
+}
+
 /// Stores the check value of the instance key.
 pub fn set_key_check(db: &mut Conn, key_check: &[u8]) -> Result<()> {
     on!(db, conn => diesel::update(instance::table.find(ROW))

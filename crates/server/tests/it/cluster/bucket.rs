@@ -159,13 +159,16 @@ async fn torn_and_changed_content_is_never_passed_on_as_complete() {
         Ok(read) => panic!("damaged content was passed on: {}", read != Some(content)),
         Err(error) => assert_eq!(error.to_string(), "the object a of the store is damaged"),
     }
+    // Not cached yet.
+    setup.write("b", &content).await.expect("written");
     setup.server.fail_next(1, Fault::Changed);
-    let error = setup.fetch("a").expect_err("damaged");
-    assert!(matches!(&error, Error::Bucket(BucketError::Damaged { key }) if key == "a"), "{error:?}");
+    let error = setup.fetch("b").expect_err("damaged");
+    assert!(matches!(&error, Error::Bucket(BucketError::Damaged { key }) if key == "b"), "{error:?}");
     assert!(!error.is_unavailable());
-    assert_eq!(setup.fetch("a").expect("fetched").expect("there"), content);
-    setup.server.overwrite("prefix/a", &bytes(99_999));
-    setup.fetch("a").expect_err("damaged in the store");
+    assert_eq!(setup.fetch("b").expect("fetched").expect("there"), content);
+    setup.write("c", &content).await.expect("written");
+    setup.server.overwrite("prefix/c", &bytes(99_999));
+    assert!(setup.fetch("c").is_err(), "damaged in the store");
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn what_one_node_has_acknowledged_is_readable_from_another_one_with_an_empty_cac
     let branch = two.root().get("/api/v3/projects/1/repository/branches/main").json();
     assert_eq!(branch["commit"]["id"], commit);
     let file = three.root().get(&format!("/root/large{link}"));
-    assert_eq!(file.to_string(), "kept");
+    assert_eq!(file.to_string(), "200 kept");
 
     // The cache can be deleted while a node serves.
     fs::remove_dir_all(cluster.path("two")).expect("removed");
@@ -128,10 +128,10 @@ fn without_the_store_cached_repositories_are_readable_and_writes_are_refused() {
     let node = cluster.start("one");
     cluster.push(&node, "cached", &large_content());
     assert_eq!(cluster.clone(&node, "cached"), large_content());
-    assert_eq!(node.anonymous().get("/-/ready").to_string(), "ready\n");
+    assert_eq!(node.anonymous().get("/-/ready").to_string(), "200 ready\n");
     cluster.bucket.fail_next(u32::MAX, Fault::Unavailable);
     let ready = node.anonymous().try_get("/-/ready").expect("answered");
-    assert_eq!((ready.status, ready.to_string().as_str()), (503, "the store does not respond\n"));
+    assert_eq!(ready.to_string(), "503 the store does not respond\n");
     assert_eq!(cluster.clone(&node, "cached"), large_content());
     let refused = node.root().try_upload("/api/v3/projects/1/uploads", "note.txt", "lost").expect("answered");
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")), "{refused}");

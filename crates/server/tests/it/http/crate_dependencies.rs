@@ -25,7 +25,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
 const FORBIDDEN_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("model", &["serde", "serde_json", "diesel", "axum", "tokio"]),
     ("store", &["axum", "serde_json", "hyper"]),
-    ("files", &["axum", "diesel", "serde_json"]),
+    ("files", &["axum", "diesel"]),
     ("ci", &["axum", "diesel", "hyper", "tokio"]),
     ("git", &["axum", "diesel", "hyper", "serde_json", "tokio"]),
     ("forge", &["axum", "hyper", "tower-http"]),
