@@ -176,7 +176,14 @@ impl Spools {
         let path = self.0.folder.join(format!("{}-{}", std::process::id(), index.next));
         index.next += 1;
         let create_file = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        let (key, file) = match create_file() {
+        let created = match create_file() {
+            // The folder is a cache, which may be deleted at any time.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&self.0.folder).and_then(|()| create_file())
+            }
+            created => created,
+        };
+        let (key, file) = match created {
             Ok(file) => (key, Some(file)),
             // A full cache is no reason to refuse; without a file the spool cannot be shared, so it has no key.
             Err(error) if disk_space::is_full(&error) => {

@@ -202,4 +202,6 @@ async fn a_file_that_was_removed_from_outside_is_produced_again() {
     }
     write_and_finish(&spools, KEY, b"twice").await;
     assert_eq!(read_all(join_existing(&spools, KEY)).await.expect("whole"), b"twice");
+    fs::remove_dir_all(folder.path()).expect("removed");
+    write_and_finish(&spools, KEY, b"again").await;
 }

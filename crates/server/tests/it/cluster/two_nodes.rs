@@ -117,7 +117,8 @@ fn what_one_node_has_acknowledged_is_readable_from_another_one_with_an_empty_cac
     fs::remove_dir_all(cluster.path("two")).expect("removed");
     assert_eq!(cluster.clone(&two, "large"), large_content());
     let listed = cluster.on_node("admin", cluster.instance.gable(&["admin", "node", "list"])).finish().succeeded();
-    assert_eq!(listed.matches("serving").count(), 2, "{listed}");
+    // The killed one may still be listed.
+    assert!([&two, &three].iter().all(|node| listed.contains(node.address())), "{listed}");
     let checked = cluster.on_node("admin", cluster.instance.gable(&["doctor"])).finish();
     assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
 }
