@@ -287,7 +287,8 @@ impl DataFolder {
 
     /// Returns the instance key, if it exists; `remedy` is appended to the error about a damaged one.
     pub(crate) fn existing_instance_key(&self, remedy: &str) -> Result<Option<InstanceKey>> {
-        let path = self.path.join(INSTANCE_KEY);
+        let in_folder = || self.path.join(INSTANCE_KEY);
+        let path = self.shared.as_ref().map_or_else(in_folder, |shared| shared.key_file.clone());
         match fs::read_to_string(&path) {
             Ok(text) => match InstanceKey::from_text(&text) {
                 Some(key) => Ok(Some(key)),

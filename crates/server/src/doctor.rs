@@ -99,7 +99,7 @@ fn examine(
     let key = match folder.existing_instance_key("it is damaged") {
         Ok(Some(key)) => key,
         Ok(None) => {
-            findings.push(Finding::problem("instance key", "the file instance-key is missing", remedy));
+            findings.push(Finding::problem("instance key", "the file with the instance key is missing", remedy));
             return Ok(true);
         }
         Err(error) => {

@@ -242,7 +242,7 @@ fn missing_objects_packs_and_keys_are_problems() {
     let (status, report) = run_doctor(&instance, &[]);
     assert_eq!(
         (status, messages_of(&report, "instance key")),
-        (Some(1), vec![("problem", "the file instance-key is missing")])
+        (Some(1), vec![("problem", "the file with the instance key is missing")])
     );
     assert!(!key.exists(), "the check creates nothing");
     fs::write(&key, right).expect("written");
