@@ -59,11 +59,19 @@ impl TcpProxy {
         Self { address, state }
     }
 
-    /// Returns a URL with the proxy in place of the server.
+    /// Returns a URL with the proxy in place of the server, and without TLS, in which commits cannot be found.
     pub fn url(&self, url: &str, server: SocketAddr) -> String {
-        let proxied = url.replacen(&server.to_string(), &self.address.to_string(), 1);
-        assert_ne!(proxied, url, "the URL names the server");
-        proxied
+        Self::url_with_hosts(url, server, &self.address.to_string())
+    }
+
+    /// Returns a URL with other hosts in place of the server, and without TLS.
+    pub fn url_with_hosts(url: &str, server: SocketAddr, hosts: &str) -> String {
+        let (address, options) = url.split_once('?').unwrap_or((url, ""));
+        let proxied = address.replacen(&server.to_string(), hosts, 1);
+        assert_ne!(proxied, address, "the URL names the server");
+        let options = options.split('&').filter(|option| !option.is_empty() && !option.starts_with("sslmode="));
+        let options: Vec<&str> = options.chain(["sslmode=disable"]).collect();
+        format!("{proxied}?{}", options.join("&"))
     }
 
     /// Cuts the connection of the next commit.

@@ -142,8 +142,7 @@ async fn all_hosts_of_a_url_are_tried() {
     gone.begin_outage();
     let url = forge.postgres_url().expect("PostgreSQL");
     let hosts = format!("127.0.0.1:1,{},{}", gone.address, proxy.address);
-    let mut url = url.replacen(&server.to_string(), &hosts, 1);
-    url.push_str("&target_session_attrs=read-write");
+    let url = TcpProxy::url_with_hosts(&url, server, &hosts) + "&target_session_attrs=read-write";
     let node = forge.start_node_at(&url);
     let ann = node.client(&ann);
     assert_eq!(ann.post("/user/emails", json!({ "email": "one@example.org" })).await.code(), 201);
