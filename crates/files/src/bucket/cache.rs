@@ -34,20 +34,13 @@ struct Copy {
     size: u64,
     /// Whether it is linked somewhere else, so that removing it here would not free its space.
     is_linked: bool,
-    last_used: SystemTime,
+    fetched_at: SystemTime,
 }
 
 impl Cache {
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let cache = Self { folder: folder.to_owned(), fetching: Mutex::default() };
-        // An interrupted fetch has left a file without its final name.
-        for copy in cache.copies()? {
-            if copy.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX)) {
-                optional(fs::remove_file(copy.path))?;
-            }
-        }
-        Ok(cache)
+        Ok(Self { folder: folder.to_owned(), fetching: Mutex::default() })
     }
 
     fn path(&self, key: &str) -> PathBuf {
@@ -77,7 +70,7 @@ impl Cache {
                     folders.push(path);
                 } else {
                     let (size, is_linked) = (metadata.len(), metadata.nlink() > 1);
-                    copies.push(Copy { path, size, is_linked, last_used: metadata.modified()? });
+                    copies.push(Copy { path, size, is_linked, fetched_at: metadata.modified()? });
                 }
             }
         }
@@ -156,6 +149,16 @@ impl Bucket {
         Ok(true)
     }
 
+    /// Removes what interrupted fetches have left. No other process may be using the cache. Blocking.
+    pub fn remove_unfinished_fetches(&self) -> Result<(), Error> {
+        for copy in self.0.cache.copies()? {
+            if copy.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX)) {
+                optional(fs::remove_file(copy.path))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the number of bytes of all local copies. Blocking.
     pub fn cached_bytes(&self) -> Result<u64, Error> {
         Ok(self.0.cache.copies()?.iter().map(|copy| copy.size).sum())
@@ -167,7 +170,7 @@ impl Bucket {
         let mut copies = self.0.cache.copies()?;
         let mut bytes: u64 = copies.iter().map(|copy| copy.size).sum();
         copies.retain(|copy| !copy.is_linked);
-        copies.sort_by_key(|copy| copy.last_used);
+        copies.sort_by_key(|copy| copy.fetched_at);
         for copy in copies {
             if bytes <= max_bytes {
                 break;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use model::StorageId;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -10,6 +11,8 @@ use crate::{Forge, Result, blocking};
 
 /// How often the size of the cache is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// The number of repositories that are removed before the size of the cache is computed again.
+const BATCH: usize = 16;
 /// A repository that was used within this time stays, because a git program may still read it.
 const MIN_IDLE: Duration = Duration::from_secs(15 * 60);
 
@@ -46,11 +49,18 @@ pub async fn shrink(forge: &Forge, max_bytes: u64, min_idle: Duration) -> Result
             if left <= max_bytes {
                 break left;
             }
-            let Some(storage) = shared.repository_cache.take_idle(min_idle) else { break left };
-            shared.repositories.remove(&storage)?;
-            // Only then are its packs linked nowhere else.
+            // Several at a time, because the whole cache is listed afterwards.
+            let idle = std::iter::from_fn(|| shared.repository_cache.take_idle(min_idle));
+            let batch: Vec<StorageId> = idle.take(BATCH).collect();
+            if batch.is_empty() {
+                break left;
+            }
+            for storage in &batch {
+                shared.repositories.remove(storage)?;
+            }
+            // Only then are their packs linked nowhere else.
             shared.repositories.empty_trash()?;
-            removed += 1;
+            removed += batch.len();
         };
         if removed > 0 {
             info!(repositories = removed, bytes = left, "removed repositories from the cache");
@@ -60,13 +70,14 @@ pub async fn shrink(forge: &Forge, max_bytes: u64, min_idle: Duration) -> Result
     .await
 }
 
-/// Removes all repositories from the cache if it is too large. A node that has just started does not know which of them were
+/// Removes what interrupted fetches have left, and all repositories if the cache is too large. A node that has just started does not know which of them were
 /// used last; their packs stay as long as there is space.
-pub async fn shrink_at_start(forge: &Forge, max_bytes: u64) -> Result<()> {
+pub async fn clean_at_start(forge: &Forge, max_bytes: u64) -> Result<()> {
     let forge = forge.clone();
     blocking::spawn(move || {
         let shared = forge.shared();
         let Some(bucket) = shared.files.bucket() else { return Ok(()) };
+        bucket.remove_unfinished_fetches()?;
         if max_bytes > 0 && bucket.cached_bytes()? > max_bytes {
             shared.repositories.remove_all()?;
             shared.repositories.empty_trash()?;

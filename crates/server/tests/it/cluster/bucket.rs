@@ -220,3 +220,16 @@ fn the_check_at_start_says_what_is_wrong_with_a_bucket() {
     let without_secret = probe("s3://gable/p", &[("AWS_SECRET_ACCESS_KEY", "")]).expect_err("refused");
     assert!(without_secret.starts_with("the settings of the store are wrong: "), "{without_secret}");
 }
+
+#[test]
+fn another_process_does_not_remove_a_fetch_in_progress() {
+    let setup = Setup::new();
+    let unfinished = setup.folder.path().join("objects/packs/fetching-1");
+    fs::create_dir_all(unfinished.parent().expect("a folder")).expect("created");
+    fs::write(&unfinished, "half").expect("written");
+    // A command that runs beside the server has the same folder.
+    let command = setup.server.client("prefix", setup.folder.path());
+    assert!(unfinished.exists());
+    command.remove_unfinished_fetches().expect("removed");
+    assert!(!unfinished.exists());
+}
