@@ -50,6 +50,8 @@ use crate::{Content, Error, FileEntry, WriteError};
 const CHECKSUM: &str = "sha256";
 /// The maximum number of parts that are held in memory to be sent, by all uploads together.
 const MAX_PARTS_IN_MEMORY: usize = 8;
+/// The number of keys that are listed at a time.
+const LISTED_AT_ONCE: usize = 1000;
 /// The number of keys that are removed at the same time.
 const MAX_CONCURRENT_REMOVALS: usize = 16;
 /// The number of threads that send and receive.
@@ -218,19 +220,20 @@ impl Bucket {
         let this = self.clone();
         let location = if folder.is_empty() { self.0.prefix.clone() } else { self.location(folder)? };
         // A bounded channel: a bucket may have too many keys to hold them in memory.
-        let (entries, listed) = mpsc::sync_channel(1000);
+        let (entries, listed) = mpsc::sync_channel(1);
         self.runtime().spawn(async move {
-            let mut found = this.0.store.list(Some(&location));
-            while let Some(object) = found.next().await {
+            // As many as a response of the store contains.
+            let mut found = this.0.store.list(Some(&location)).ready_chunks(LISTED_AT_ONCE);
+            while let Some(objects) = found.next().await {
                 let sender = entries.clone();
                 // Sending blocks while the receiver is busy.
-                let sent = spawn_blocking(move || sender.send(object)).await;
+                let sent = spawn_blocking(move || sender.send(objects)).await;
                 if !matches!(sent, Ok(Ok(()))) {
                     return;
                 }
             }
         });
-        for object in listed {
+        for object in listed.into_iter().flatten() {
             let object = object.map_err(BucketError::from)?;
             let Some(key) = self.key(&object.location) else { continue };
             each(FileEntry { key, size: object.size, modified: object.last_modified.into() })?;
@@ -246,11 +249,7 @@ impl Bucket {
 
     /// Requests the size of an object; `None` if it does not exist.
     async fn head(&self, location: &Location) -> Result<Option<u64>, Error> {
-        match self.0.store.head(location).await {
-            Ok(meta) => Ok(Some(meta.size)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(BucketError::from(error).into()),
-        }
+        Ok(optional(self.0.store.head(location).await)?.map(|meta| meta.size))
     }
 
     /// Creates a temporary file without a name.
@@ -267,32 +266,17 @@ impl Bucket {
 
     /// Sends a request for an object or a range of it.
     async fn get(&self, location: &Location, range: Option<Range<u64>>) -> Result<Option<GetResult>, Error> {
-        if range.as_ref().is_some_and(|range| range.is_empty()) {
-            // Not a valid range of HTTP; an empty one at the beginning has the same content.
-            return self.get_empty(location).await;
-        }
-        match self.0.store.get_opts(location, GetOptions::new().with_range(range)).await {
-            Ok(found) => Ok(Some(found)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(BucketError::from(error).into()),
-        }
-    }
-
-    /// Returns the metadata of an object with an empty content.
-    async fn get_empty(&self, location: &Location) -> Result<Option<GetResult>, Error> {
-        match self.0.store.get_opts(location, GetOptions::new().with_head(true)).await {
-            Ok(found) => Ok(Some(found)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(BucketError::from(error).into()),
-        }
+        let options = match range {
+            // HTTP has no empty ranges; only the size is requested.
+            Some(range) if range.is_empty() => GetOptions::new().with_head(true),
+            range => GetOptions::new().with_range(range),
+        };
+        Ok(optional(self.0.store.get_opts(location, options).await)?)
     }
 
     /// Removes an object; a missing one is ignored.
     async fn delete(&self, location: Location) -> Result<(), Error> {
-        match self.0.store.delete(&location).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(BucketError::from(error).into()),
-        }
+        Ok(optional(self.0.store.delete(&location).await)?.unwrap_or_default())
     }
 
     /// Writes an object to a local file and verifies its size and its checksum; returns `false` if there is none.
@@ -348,6 +332,15 @@ impl Bucket {
     fn key(&self, location: &Location) -> Option<String> {
         let parts: Location = location.prefix_match(&self.0.prefix)?.collect();
         Some(parts.to_string())
+    }
+}
+
+/// Converts a "not found" error to `None`.
+fn optional<T>(result: object_store::Result<T>) -> Result<Option<T>, BucketError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

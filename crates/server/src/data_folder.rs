@@ -4,6 +4,7 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write as _},
     path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
 };
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
@@ -57,6 +58,8 @@ pub(crate) struct DataFolder {
     path: PathBuf,
     /// If set, the folder is the cache of a node.
     shared: Option<SharedStorage>,
+    /// Opened once: a client of a bucket has threads and connections.
+    files: Arc<OnceLock<Files>>,
 }
 
 /// The lock that a server holds while it uses the folder.
@@ -94,7 +97,7 @@ pub(crate) fn no_instance(path: &Path) -> Error {
 impl DataFolder {
     /// Returns a folder that is known to exist.
     pub(crate) fn at(path: &Path) -> Self {
-        Self { path: path.to_owned(), shared: None }
+        Self { path: path.to_owned(), shared: None, files: Arc::default() }
     }
 
     /// Opens the folder of an existing instance.
@@ -122,7 +125,7 @@ impl DataFolder {
         if let Some(parent) = path.parent() {
             let _ = File::open(parent).and_then(|parent| parent.sync_all());
         }
-        let folder = Self { path, shared: None };
+        let folder = Self { path, shared: None, files: Arc::default() };
         // Reports a read-only folder early.
         folder.lock_file().with_context(context)?;
         Ok(folder)
@@ -245,10 +248,14 @@ impl DataFolder {
 
     /// Returns the store of packs, uploads, avatars and artifacts.
     pub(crate) fn files(&self) -> Result<Files> {
-        match &self.shared {
-            Some(shared) => shared_instance::open_bucket(self, shared),
-            None => Ok(Files::open(&self.path.join("files"))?),
+        if let Some(files) = self.files.get() {
+            return Ok(files.clone());
         }
+        let files = match &self.shared {
+            Some(shared) => shared_instance::open_bucket(self, shared)?,
+            None => Files::open(&self.path.join("files"))?,
+        };
+        Ok(self.files.get_or_init(|| files).clone())
     }
 
     /// Reads the instance key of an existing instance and compares it with the one that the database was used with.

@@ -231,7 +231,8 @@ pub(crate) fn check_existing(folder: &Path, database: &Database) -> Result<()> {
     }
 }
 
-fn random_text() -> String {
+/// Returns 32 random hexadecimal digits.
+pub(crate) fn random_text() -> String {
     let mut bytes = [0; 16];
     SystemSecrets.fill(&mut bytes);
     format!("{:032x}", u128::from_be_bytes(bytes))

@@ -7,17 +7,14 @@ use std::fs;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use files::{Files, bucket::Bucket};
-use forge::{
-    InstanceKey,
-    clock::{Secrets as _, SystemSecrets},
-};
+use forge::InstanceKey;
 use futures_util::{TryStreamExt as _, stream};
 use store::{
     Conn, Database,
     instance::{self, Binding, DatabaseContent},
 };
 
-use crate::{config::SharedStorage, data_folder::DataFolder, permissions};
+use crate::{config::SharedStorage, data_folder::DataFolder, instance::random_text, permissions};
 
 /// The key of the object with the id of the instance.
 const KEY: &str = "instance";
@@ -159,10 +156,4 @@ fn bucket_name(files: &Files) -> &str {
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     Ok(runtime.block_on(work))
-}
-
-fn random_text() -> String {
-    let mut bytes = [0; 16];
-    SystemSecrets.fill(&mut bytes);
-    format!("{:032x}", u128::from_be_bytes(bytes))
 }

@@ -38,7 +38,6 @@ impl BucketOptions {
         let mut settings = Vec::new();
         for (name, value) in variables.into_iter().filter(|(name, value)| name.starts_with("AWS_") && !value.is_empty())
         {
-            // `AWS_REGION` is the common name, which the client knows by another one.
             let known = match name.as_str() {
                 "AWS_ENDPOINT_URL" | "AWS_ENDPOINT_URL_S3" | "AWS_ENDPOINT" => {
                     // The one for S3 has precedence.
@@ -57,7 +56,7 @@ impl BucketOptions {
         Ok(Self { bucket: bucket.to_owned(), prefix, endpoint, settings })
     }
 
-    /// Returns the keys of the instance start with this.
+    /// Returns what the keys of the instance start with.
     pub(super) fn prefix(&self) -> &Location {
         &self.prefix
     }

@@ -121,13 +121,18 @@ async fn check_objects(forge: &Forge, kind: StoredFileKind, findings: &mut Vec<F
         after = last.id;
         for row in batch {
             let key = format!("{}/{}/{}", key_folder(kind), row.storage, row.id);
-            if sizes.get(&key).is_none_or(|object| i64::try_from(object.size) != Ok(row.size)) {
-                missing.push(row.id);
+            let is_complete = |size: u64| size >= u64::try_from(row.size).unwrap_or(0);
+            if !sizes.get(&key).is_some_and(|object| is_complete(object.size)) {
+                // It may have been stored after the objects were listed.
+                let (store, key) = (forge.shared().files.clone(), key.clone());
+                if !blocking::spawn(move || Ok(store.size(&key)?)).await?.is_some_and(is_complete) {
+                    missing.push(row.id);
+                }
             }
             known.insert(key);
         }
     }
-    // Rows that were deleted or inserted after the objects were listed do not count.
+    // An object that was removed meanwhile is not missing: its row is deleted last.
     let ids = missing.clone();
     let existing = forge.read(Caller::system(), move |tx| Ok(checks::existing_ids(tx.db(), kind, &ids)?)).await?;
     missing.retain(|id| existing.contains(id));
