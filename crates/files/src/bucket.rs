@@ -276,7 +276,8 @@ impl Bucket {
 
     /// Removes an object; a missing one is ignored.
     async fn delete(&self, location: Location) -> Result<(), Error> {
-        Ok(optional(self.0.store.delete(&location).await)?.unwrap_or_default())
+        optional(self.0.store.delete(&location).await)?;
+        Ok(())
     }
 
     /// Writes an object to a local file and verifies its size and its checksum; returns `false` if there is none.
