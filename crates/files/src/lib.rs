@@ -4,6 +4,7 @@
 //! removing its key removes the remains.
 
 pub mod bucket;
+mod copy;
 pub mod disk_space;
 mod folder;
 pub mod logs;
@@ -22,6 +23,7 @@ use futures_util::{Stream, stream::BoxStream};
 use object_store::path::Path as Location;
 use tokio::task::JoinError;
 
+pub use self::copy::Difference;
 use self::{
     bucket::{Bucket, BucketError},
     folder::{Folder, optional, read_chunks, sync_folder},
@@ -82,6 +84,9 @@ pub enum Error {
     /// A key that must be new exists.
     #[error("the key {0} already exists")]
     AlreadyExists(String),
+    /// A file did not have the same size while it was copied.
+    #[error("the size of {0} changed while it was copied")]
+    ChangedMeanwhile(String),
     /// Work on another thread panicked or was cancelled.
     #[error("{0}")]
     Task(#[from] JoinError),

@@ -125,14 +125,18 @@ fn instance_command(location: &Location, default_projects_limit: i32, command: I
 
 /// Writes a new instance key to a file that does not exist.
 fn create_key(file: &Path) -> Result<()> {
+    write_key(file, &InstanceKey::generate(&SystemSecrets))?;
+    print_line(&format!("created {}; copy it to all nodes, and keep a copy in a safe place", file.display()));
+    Ok(())
+}
+
+/// Writes an instance key to a new file.
+pub(crate) fn write_key(file: &Path, key: &InstanceKey) -> Result<()> {
     let context = || format!("cannot create {}", file.display());
-    let key = InstanceKey::generate(&SystemSecrets);
     let mut created =
         data_folder::owner_only(OpenOptions::new().write(true).create_new(true)).open(file).with_context(context)?;
     created.write_all(format!("{}\n", key.to_text().reveal()).as_bytes()).with_context(context)?;
-    created.sync_all().with_context(context)?;
-    print_line(&format!("created {}; copy it to all nodes, and keep a copy in a safe place", file.display()));
-    Ok(())
+    created.sync_all().with_context(context)
 }
 
 fn holds_instance(database: &Database) -> Result<bool> {

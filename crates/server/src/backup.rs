@@ -6,7 +6,7 @@ mod folder;
 mod manifest;
 pub(crate) mod migrate;
 mod preflight;
-mod progress;
+pub(crate) mod progress;
 mod repositories;
 pub(crate) mod restore;
 mod rows;

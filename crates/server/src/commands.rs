@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand, error::ErrorKind};
+use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use clap_complete::Shell;
 use model::{TaskId, TokenId};
 
@@ -57,6 +57,14 @@ pub(crate) enum Command {
         "gable migrate-database --data /var/lib/gable --to postgres://gable@localhost/gable"
     ))]
     MigrateDatabase(MigrateDatabase),
+    /// Copy the files of an instance from its data folder to a bucket or back; while a server is running, only copy, then run
+    /// again after it was stopped
+    #[command(after_help = examples!(
+        "gable migrate-store --to bucket --data /var/lib/gable --store s3://gable --cache /var/cache/gable \\\n      \
+         --instance-key-file /etc/gable/instance-key",
+        "gable migrate-store --to folder --data /var/lib/gable"
+    ))]
+    MigrateStore(MigrateStore),
     /// Administer an instance; works while the server is running unless stated otherwise
     #[command(after_help = examples!("gable admin --data /var/lib/gable user list"))]
     Admin(Admin),
@@ -169,6 +177,27 @@ pub(crate) struct MigrateDatabase {
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) location: ExplicitSettings<DataLocation>,
+}
+
+#[derive(Args)]
+pub(crate) struct MigrateStore {
+    /// Where the files of the instance are to be: `bucket` for the one in `store`, `folder` for the data folder
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) to: StorePlace,
+    /// Do not print progress
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) location: ExplicitSettings<DataLocation>,
+}
+
+/// A place for the files of an instance.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StorePlace {
+    /// A bucket
+    Bucket,
+    /// A data folder
+    Folder,
 }
 
 #[derive(Args)]

@@ -28,6 +28,10 @@ pub(crate) const MOVED: &str = "gable.sqlite3.moved";
 /// A file that describes where the rows were migrated to.
 const MOVED_NOTE: &str = "gable.sqlite3.moved-to";
 
+/// A file that exists if the files of the instance are in a bucket, or being copied from there; describes the instance and the
+/// bucket.
+pub(crate) const BUCKET_NOTE: &str = "moved-to-bucket";
+
 /// The file of the instance key.
 pub(crate) const INSTANCE_KEY: &str = "instance-key";
 
@@ -62,13 +66,22 @@ pub(crate) struct DataFolder {
     files: Arc<OnceLock<Files>>,
 }
 
+/// The bucket that has the files of the instance of a data folder.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BucketNote {
+    pub(crate) instance_id: String,
+    /// Where the bucket is, without secrets.
+    pub(crate) bucket: String,
+}
+
 /// The lock that a server holds while it uses the folder.
 pub(crate) struct ServerLock {
     _file: File,
 }
 
 /// Any of these files shows that a folder contains an instance, even if parts of it are lost.
-const INSTANCE_MARKERS: [&str; 6] = [DATABASE, MOVED, MOVED_NOTE, INSTANCE_KEY, instance::FILE, RESTORE_FOLDER];
+const INSTANCE_MARKERS: [&str; 7] =
+    [DATABASE, MOVED, MOVED_NOTE, BUCKET_NOTE, INSTANCE_KEY, instance::FILE, RESTORE_FOLDER];
 
 /// Returns an error if a folder contains no instance. Nothing is created: only `gable serve` and `gable restore` create
 /// instances.
@@ -157,7 +170,7 @@ impl DataFolder {
 
     /// Opens the database of an existing instance. One without tables or of another folder is refused; none is created.
     pub(crate) fn existing_database(&self, url: Option<&str>) -> Result<Database> {
-        self.ensure_not_restoring()?;
+        self.ensure_usable()?;
         if url.is_none() {
             ensure_database_exists(&self.path)?;
         }
@@ -176,16 +189,50 @@ impl DataFolder {
         Ok(database)
     }
 
-    fn ensure_not_restoring(&self) -> Result<()> {
-        if !self.path.join(RESTORE_FOLDER).exists() {
-            return Ok(());
+    /// Returns an error if a restore was interrupted, or if the files of the instance are in a bucket.
+    fn ensure_usable(&self) -> Result<()> {
+        let path = self.path.display();
+        if self.path.join(RESTORE_FOLDER).exists() {
+            bail!("a restore into the data folder {path} was interrupted; run it again");
         }
-        Err(anyhow!("a restore into the data folder {} was interrupted; run it again", self.path.display()))
+        let Some(note) = self.bucket_note()? else { return Ok(()) };
+        Err(anyhow!(
+            "the files of the data folder {path} were moved to {}; set `store`, `cache` and `instance-key-file`, or move \
+             them back with `gable migrate-store --to folder`; if a move was interrupted, run it again",
+            note.bucket
+        ))
+    }
+
+    /// Returns which bucket has the files of the instance, if they are not in this folder.
+    pub(crate) fn bucket_note(&self) -> Result<Option<BucketNote>> {
+        let path = self.path.join(BUCKET_NOTE);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let value = |name: &str| text.lines().find_map(|line| Some(line.strip_prefix(name)?.to_owned()));
+        Ok(Some(BucketNote {
+            instance_id: value("instance: ").unwrap_or_default(),
+            bucket: value("bucket: ").unwrap_or_else(|| "a bucket".to_owned()),
+        }))
+    }
+
+    /// Records durably that a bucket has the files of the instance.
+    pub(crate) fn write_bucket_note(&self, note: &BucketNote) -> Result<()> {
+        let BucketNote { instance_id, bucket } = note;
+        self.write_secret(BUCKET_NOTE, &format!("instance: {instance_id}\nbucket: {bucket}\n")).map(drop)
+    }
+
+    /// Records durably that this folder has the files of the instance.
+    pub(crate) fn remove_bucket_note(&self) -> Result<()> {
+        let path = self.path.join(BUCKET_NOTE);
+        let removed = fs::remove_file(&path).and_then(|()| File::open(&self.path)?.sync_all());
+        removed.with_context(|| format!("cannot remove {}", path.display()))
     }
 
     /// Returns the database at `url`, or the embedded one, which need not exist (see [`Self::create_database_file`]).
     pub(crate) fn database(&self, url: Option<&str>) -> Result<Database> {
-        self.ensure_not_restoring()?;
+        self.ensure_usable()?;
         match url {
             None => {
                 ensure_not_moved(&self.path)?;

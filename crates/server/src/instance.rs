@@ -355,6 +355,14 @@ pub(crate) fn bind_restored(folder: &Path, database: &Database) -> Result<()> {
     write_record(folder, &binding)
 }
 
+/// Gives the database a new mark, so that no data folder matches it any more.
+pub(crate) fn unbind_folder(database: &Database) -> Result<()> {
+    let mut db = database.connect_writer()?;
+    let Some(old) = instance::find(&mut db).map_err(binding_error)? else { return Ok(()) };
+    let binding = Binding { generation: old.generation + 1, mark: random_text(), previous_mark: None, ..old };
+    db.write(|db| instance::replace(db, &binding)).map_err(binding_error)
+}
+
 /// Binds the folder to the database into which its rows were copied instead of the old one.
 pub(crate) fn bind_copy(folder: &DataFolder, database: &Database) -> Result<()> {
     let mut db = database.connect_writer()?;

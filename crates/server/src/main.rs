@@ -18,6 +18,7 @@ mod log_writer;
 mod logging;
 mod memory;
 mod migrate;
+mod migrate_store;
 mod monitoring;
 mod permissions;
 mod repository;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Backup(command) => backup::run(command),
         Command::Restore(command) => backup::restore::run(command),
         Command::MigrateDatabase(command) => backup::migrate::run(command),
+        Command::MigrateStore(command) => migrate_store::run(command),
         Command::Admin(command) => admin::run(command),
         Command::Repository(command) => repository::run(command),
         Command::Doctor(command) => return doctor::run(command),

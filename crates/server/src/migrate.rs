@@ -33,7 +33,7 @@ pub(crate) fn run(command: Migrate) -> CommandResult {
 }
 
 fn migrate_or_dry_run(config: Config, dry_run: bool) -> Result<()> {
-    let Location { folder: data, database, shared } = config.location.clone();
+    let Location { folder: data, database, shared, .. } = config.location.clone();
     if shared.is_none() {
         data_folder::require_instance(&data)?;
     }

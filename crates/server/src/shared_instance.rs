@@ -17,7 +17,10 @@ use store::{
 use crate::{config::SharedStorage, data_folder::DataFolder, instance::random_text, permissions};
 
 /// The key of the object with the id of the instance.
-const KEY: &str = "instance";
+pub(crate) const ID_KEY: &str = "instance";
+/// The key of the object with the id of the instance whose files are being copied to or from the bucket. Without
+/// [`ID_KEY`] no node uses the bucket.
+pub(crate) const MIGRATION_KEY: &str = "migration";
 const MAX_SIZE: u64 = 1000;
 
 /// Opens the bucket and checks that it can be used.
@@ -36,7 +39,7 @@ pub(crate) fn probe(files: &Files) -> Result<()> {
 /// Returns an error if the bucket and the database do not belong together. Changes nothing.
 pub(crate) fn check(files: &Files, database: &Database) -> Result<()> {
     let name = bucket_name(files);
-    match (database.content()?, read_id(files)?) {
+    match (database.content()?, read_id(files, ID_KEY)?) {
         // With generation 0 the first start was interrupted.
         (DatabaseContent::Empty | DatabaseContent::Bound(Binding { generation: 0, .. }), None) => Ok(()),
         (DatabaseContent::Bound(binding), Some(id)) if binding.instance_id == id => Ok(()),
@@ -84,10 +87,10 @@ pub(crate) fn bind(files: &Files, database: &Database, shared: &SharedStorage) -
     db.write(|db| instance::insert(db, &new)).context(context)?;
     let binding = instance::find(&mut db).context(context)?.context(context)?;
     // All nodes that find no object write the same one.
-    if read_id(files)?.is_none() && binding.generation == 0 {
-        write_id(files, &binding.instance_id)?;
+    if read_id(files, ID_KEY)?.is_none() && binding.generation == 0 {
+        write_id(files, ID_KEY, &binding.instance_id)?;
     }
-    if read_id(files)?.as_deref() != Some(&binding.instance_id) {
+    if read_id(files, ID_KEY)?.as_deref() != Some(&binding.instance_id) {
         bail!("the store {} contains another instance than the database", bucket_name(files));
     }
     if binding.generation == 0 {
@@ -97,18 +100,18 @@ pub(crate) fn bind(files: &Files, database: &Database, shared: &SharedStorage) -
     open_key(shared, &mut db)
 }
 
-/// Writes the id of an instance to a bucket, which becomes its store.
-pub(crate) fn write_id(files: &Files, id: &str) -> Result<()> {
+/// Writes the id of an instance to an object of a bucket.
+pub(crate) fn write_id(files: &Files, key: &str, id: &str) -> Result<()> {
     let content = format!("instance: {id}\n");
-    let write = files.write(KEY, MAX_SIZE, stream::iter([Ok::<_, std::convert::Infallible>(content.into())]));
+    let write = files.write(key, MAX_SIZE, stream::iter([Ok::<_, std::convert::Infallible>(content.into())]));
     block_on(write)?.with_context(|| format!("cannot write to the store {}", bucket_name(files)))?;
     Ok(())
 }
 
-/// Returns the id of the instance whose files a bucket contains.
-pub(crate) fn read_id(files: &Files) -> Result<Option<String>> {
+/// Returns the id of an instance from an object of a bucket; `None` if it does not exist.
+pub(crate) fn read_id(files: &Files, key: &str) -> Result<Option<String>> {
     let read = async {
-        let Some(content) = files.read(KEY, None).await? else { return Ok(None) };
+        let Some(content) = files.read(key, None).await? else { return Ok(None) };
         let append = async |mut all: Vec<u8>, chunk: axum::body::Bytes| {
             all.extend_from_slice(&chunk);
             Ok(all)
@@ -121,7 +124,7 @@ pub(crate) fn read_id(files: &Files) -> Result<Option<String>> {
     };
     let text = String::from_utf8_lossy(&content);
     let id = text.lines().find_map(|line| line.strip_prefix("instance: "));
-    Ok(Some(id.with_context(|| format!("the object {KEY} of the store {name} is damaged"))?.to_owned()))
+    Ok(Some(id.with_context(|| format!("the object {key} of the store {name} is damaged"))?.to_owned()))
 }
 
 /// Reads the instance key and compares it with the one that the database was used with.

@@ -17,7 +17,7 @@ const BAR_TEMPLATE: &str = "{msg} [{bar:30}] {pos}/{len} [{elapsed}]";
 const SPINNER_TEMPLATE: &str = "{spinner} {msg} [{elapsed}]";
 
 /// Shows the progress of a command on standard error.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     output: Output,
     stage: &'static str,
     /// The number of finished steps, and of all steps.
@@ -33,7 +33,7 @@ enum Output {
 }
 
 impl Progress {
-    pub(super) fn new(quiet: bool) -> Self {
+    pub(crate) fn new(quiet: bool) -> Self {
         let output = if quiet {
             Output::Quiet
         } else if std::io::stderr().is_terminal() {
@@ -47,12 +47,12 @@ impl Progress {
     }
 
     /// Starts a stage of unknown length.
-    pub(super) fn stage(&mut self, stage: &'static str) {
+    pub(crate) fn stage(&mut self, stage: &'static str) {
         self.begin(stage, None);
     }
 
     /// Starts a stage with a known number of steps.
-    pub(super) fn stage_with_steps(&mut self, stage: &'static str, steps: u64) {
+    pub(crate) fn stage_with_steps(&mut self, stage: &'static str, steps: u64) {
         self.begin(stage, Some((0, steps)));
     }
 
@@ -71,7 +71,7 @@ impl Progress {
     }
 
     /// Finishes a step.
-    pub(super) fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         if let Some((done, _)) = &mut self.steps {
             *done += 1;
         }
@@ -81,7 +81,7 @@ impl Progress {
     }
 
     /// Counts a file or batch of rows.
-    pub(super) fn add(&mut self, bytes: u64) {
+    pub(crate) fn add(&mut self, bytes: u64) {
         self.files += 1;
         self.bytes += bytes;
         match &self.output {
@@ -104,7 +104,7 @@ impl Progress {
     }
 
     /// Prints a line that stays.
-    pub(super) fn note(&self, text: &str) {
+    pub(crate) fn note(&self, text: &str) {
         match &self.output {
             Output::Bar(bar) => bar.suspend(|| print_stderr(text)),
             Output::Lines(_) => print_stderr(text),
@@ -113,7 +113,7 @@ impl Progress {
     }
 
     /// Prints a warning, even with `--quiet`.
-    pub(super) fn warn(&self, text: &str) {
+    pub(crate) fn warn(&self, text: &str) {
         match &self.output {
             Output::Bar(bar) => bar.suspend(|| print_stderr(format_args!("warning: {text}"))),
             Output::Lines(_) | Output::Quiet => print_stderr(format_args!("warning: {text}")),

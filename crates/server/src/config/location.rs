@@ -17,6 +17,8 @@ use crate::data_folder;
 pub(crate) struct Location {
     /// The data folder or, with shared storage, the cache folder of this node.
     pub(crate) folder: PathBuf,
+    /// The data folder, even with shared storage, where only `gable migrate-store` uses it.
+    pub(crate) data: PathBuf,
     /// The URL of the database; the embedded one if `None`.
     pub(crate) database: Option<String>,
     /// What all nodes of an instance share beside the database.
@@ -46,7 +48,7 @@ pub(super) fn check(settings: DataLocation) -> Result<Location> {
         ];
         return match alone.into_iter().find(|(_, is_set)| *is_set) {
             Some((name, _)) => Err(anyhow!("{name} requires store")),
-            None => Ok(Location { folder: data, database, shared: None }),
+            None => Ok(Location { folder: data.clone(), data, database, shared: None }),
         };
     };
     if database.is_none() {
@@ -57,7 +59,7 @@ pub(super) fn check(settings: DataLocation) -> Result<Location> {
         "store requires instance-key-file: the same key for all nodes; `gable admin instance create-key FILE` creates one",
     )?;
     let bucket = BucketOptions::new(&store, variables(store_variables.as_deref())?)?;
-    Ok(Location { folder, database, shared: Some(SharedStorage { bucket, key_file }) })
+    Ok(Location { folder, data, database, shared: Some(SharedStorage { bucket, key_file }) })
 }
 
 /// Returns the variables of the file and of the environment, which has precedence.

@@ -3,7 +3,7 @@
 mod first_admin;
 mod http_app;
 mod listeners;
-mod ssh_host_key;
+pub(crate) mod ssh_host_key;
 mod task_worker;
 mod workers;
 

@@ -10,7 +10,7 @@ use wire::ssh::host_key::{self, HostKey};
 use crate::data_folder::{DataFolder, SSH_HOST_KEY};
 
 /// Loads the host key, or creates it at the first start. A file of an earlier version is imported into the database.
-pub(super) async fn load(forge: &Forge, folder: &DataFolder, database: &Database) -> Result<HostKey> {
+pub(crate) async fn load(forge: &Forge, folder: &DataFolder, database: &Database) -> Result<HostKey> {
     let path = folder.path().join(SSH_HOST_KEY);
     let in_file = || format!("cannot use the SSH host key {}", path.display());
     let file = host_key::read(&path).with_context(in_file)?;

@@ -303,7 +303,7 @@ pub(crate) fn create_test_data(server: &ServerProcess) {
 }
 
 /// Returns the responses of all `GET` routes for the first objects of each kind, by path.
-fn all_responses(server: &ServerProcess) -> BTreeMap<String, String> {
+pub(crate) fn all_responses(server: &ServerProcess) -> BTreeMap<String, String> {
     let root = server.root();
     let routes = root.get("/api/v3/openapi.json").json();
     let routes = routes["paths"].as_object().expect("paths");

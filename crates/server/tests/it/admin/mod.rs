@@ -2,7 +2,7 @@
 
 mod admin_commands;
 mod avatars;
-mod backup;
+pub(crate) mod backup;
 mod backup_damage;
 mod backup_formats;
 mod database_outages;

@@ -1,4 +1,6 @@
 //! Instances whose nodes share a PostgreSQL database and an S3 bucket.
 
 mod bucket;
+mod fixture;
+mod migrate_store;
 mod two_nodes;

@@ -1,0 +1,181 @@
+//! `gable migrate-store`: the files of an instance move between its data folder and a bucket.
+
+use std::{fs, thread, time::Duration};
+
+use serde_json::json;
+
+use super::fixture::{Cluster, large_content};
+use crate::{
+    admin::backup::{REPOSITORIES, all_responses, create_test_data, refs_of},
+    support::{GableCommand, ServerProcess},
+};
+
+impl Cluster {
+    /// Returns a command that migrates the files of the instance.
+    fn migrate_store(&self, to: &str, data: &str) -> GableCommand {
+        self.on_node("admin", self.instance.gable(&["migrate-store", "--quiet", "--to", to, "--data", data]))
+    }
+
+    fn data(&self) -> String {
+        self.instance.data().display().to_string()
+    }
+}
+
+/// Returns a server that uses a data folder.
+fn serve_from(cluster: &Cluster, data: &str) -> GableCommand {
+    cluster.instance.serve().args(&["--data", data]).with_root_credentials()
+}
+
+/// Returns everything that clients see.
+fn observe(server: &ServerProcess) -> impl PartialEq + std::fmt::Debug + use<> {
+    (all_responses(server), REPOSITORIES.map(|path| refs_of(server, path)))
+}
+
+#[test]
+fn an_instance_moves_to_a_bucket_and_back_while_it_serves() {
+    let Some(cluster) = Cluster::without_key() else { return };
+    let (data, back) = (cluster.data(), cluster.path("back"));
+    let server = cluster.instance.start();
+    create_test_data(&server);
+    cluster.push(&server, "early", &large_content());
+    let upload = |server: &ServerProcess| {
+        server.root().try_upload("/api/v3/projects/1/uploads", "a.txt", "hello").expect("a response").json()["url"]
+            .clone()
+    };
+    let link = upload(&server);
+
+    // With a running server everything is copied, and nothing else changes.
+    let output = cluster.migrate_store("bucket", &data).finish().succeeded();
+    assert!(output.starts_with("copied "), "{output}");
+    assert!(output.contains("stop it and run the command again"), "{output}");
+    let refused = cluster.serve("early").finish().refused();
+    assert!(refused.contains("does not"), "{refused}");
+    cluster.push(&server, "late", &large_content());
+    let late = upload(&server);
+    let before = observe(&server);
+    server.stop();
+
+    let output = cluster.migrate_store("bucket", &data).finish().succeeded();
+    assert!(output.contains("the instance uses s3://"), "{output}");
+    let output = cluster.migrate_store("bucket", &data).finish().succeeded();
+    assert!(output.contains(" already"), "{output}");
+    let refused = serve_from(&cluster, &data).finish().refused();
+    assert!(refused.contains("were moved to s3://"), "{refused}");
+    // Even without the note the folder does not match the database any more.
+    fs::rename(format!("{data}/moved-to-bucket"), cluster.path("note")).expect("renamed");
+    let refused = serve_from(&cluster, &data).finish().refused();
+    assert!(refused.contains("is older than its database"), "{refused}");
+    fs::rename(cluster.path("note"), format!("{data}/moved-to-bucket")).expect("renamed");
+
+    let node = cluster.start("one");
+    assert_eq!(observe(&node), before);
+    for project in ["early", "late"] {
+        assert_eq!(cluster.clone(&node, project), large_content());
+    }
+    for link in [&link, &late] {
+        let found = node.root().get(&format!("/root/rocket{}", link.as_str().expect("a link")));
+        assert_eq!(found.to_string(), "200 hello");
+    }
+    cluster.push(&node, "in-bucket", &large_content());
+    let issue = node.root().post("/api/v3/projects/1/issues", &json!({ "title": "In the bucket" }));
+    assert_eq!(issue.status, 201, "{issue}");
+    let checked = cluster.on_node("admin", cluster.instance.gable(&["doctor"])).finish();
+    assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
+
+    // And back, into a new folder.
+    let output = cluster.migrate_store("folder", &back).finish().succeeded();
+    assert!(output.contains("nodes are running: "), "{output}");
+    let refused = serve_from(&cluster, &back).finish().refused();
+    assert!(refused.contains("were moved to s3://"), "{refused}");
+    cluster.push(&node, "in-bucket-late", &large_content());
+    let before = observe(&node);
+    node.stop();
+    let output = cluster.migrate_store("folder", &back).finish().succeeded();
+    assert!(output.contains(&format!("the instance uses the data folder {back}")), "{output}");
+    let refused = cluster.serve("two").finish().refused();
+    assert!(refused.contains("the database contains an instance, but the store"), "{refused}");
+    let server = serve_from(&cluster, &back).start();
+    assert_eq!(observe(&server), before);
+    for project in ["early", "late", "in-bucket", "in-bucket-late"] {
+        assert_eq!(cluster.clone(&server, project), large_content());
+    }
+    server.stop();
+    let output = cluster.migrate_store("folder", &back).finish().succeeded();
+    assert!(output.contains(" already"), "{output}");
+
+    // The objects that are still in the bucket are used again, and those without a row are removed.
+    let output = cluster.migrate_store("bucket", &back).finish().succeeded();
+    assert!(output.contains("the instance uses s3://"), "{output}");
+    let node = cluster.start("three");
+    assert_eq!(observe(&node), before);
+    node.stop();
+    let checked = cluster.on_node("admin", cluster.instance.gable(&["doctor"])).finish();
+    assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
+}
+
+#[test]
+fn a_killed_migration_is_resumed() {
+    let Some(cluster) = Cluster::without_key() else { return };
+    let (data, back) = (cluster.data(), cluster.path("back"));
+    let server = cluster.instance.start();
+    create_test_data(&server);
+    cluster.push(&server, "large", &large_content());
+    let before = observe(&server);
+    server.stop();
+    let kill_repeatedly = |to: &str, data: &str| {
+        for delay in (0..12).map(|round| Duration::from_millis(60 * round)) {
+            let running = cluster.migrate_store(to, data).spawn();
+            thread::sleep(delay);
+            running.kill();
+        }
+        cluster.migrate_store(to, data).finish().succeeded()
+    };
+    kill_repeatedly("bucket", &data);
+    let node = cluster.start("one");
+    assert_eq!(observe(&node), before);
+    node.stop();
+    kill_repeatedly("folder", &back);
+    let server = serve_from(&cluster, &back).start();
+    assert_eq!(observe(&server), before);
+    assert_eq!(cluster.clone(&server, "large"), large_content());
+    server.stop();
+    let checked = cluster.instance.gable(&["doctor", "--data", &back]).finish();
+    assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
+}
+
+#[test]
+fn wrong_places_are_refused_and_not_changed() {
+    let Some(cluster) = Cluster::without_key() else { return };
+    let data = cluster.data();
+    let server = cluster.instance.start();
+    cluster.push(&server, "large", &large_content());
+    server.stop();
+    // A bucket with other objects.
+    let strange = cluster.bucket.folder().join("cluster/strange");
+    fs::create_dir_all(strange.parent().expect("a folder")).expect("a folder");
+    fs::write(&strange, "kept").expect("written");
+    let refused = cluster.migrate_store("bucket", &data).finish().refused();
+    assert!(refused.contains("contains objects of something else, such as strange"), "{refused}");
+    fs::remove_file(&strange).expect("removed");
+    // Another key in the file of the nodes.
+    let key = cluster.path("key");
+    cluster.instance.gable(&["admin", "instance", "create-key", &key]).finish().succeeded();
+    let refused = cluster.migrate_store("bucket", &data).finish().refused();
+    assert!(refused.contains("contains another key than"), "{refused}");
+    fs::remove_file(&key).expect("removed");
+    // A folder that is in use for something else, or has no instance.
+    let refused = cluster.migrate_store("bucket", &cluster.path("none")).finish().refused();
+    assert!(refused.contains("no Gable instance in"), "{refused}");
+    cluster.migrate_store("bucket", &data).finish().succeeded();
+    let full = cluster.path("full");
+    fs::create_dir(&full).expect("a folder");
+    fs::write(format!("{full}/letter"), "dear").expect("written");
+    let refused = cluster.migrate_store("folder", &full).finish().refused();
+    assert!(refused.contains("is not empty"), "{refused}");
+    // Without settings of a bucket.
+    let refused = cluster.instance.gable(&["migrate-store", "--to", "folder"]).finish();
+    assert_eq!(refused.status, Some(2), "{}", refused.combined_output());
+    assert!(refused.stderr.contains("set `store` to the bucket"), "{}", refused.stderr);
+    let node = cluster.start("one");
+    assert_eq!(cluster.clone(&node, "large"), large_content());
+}
