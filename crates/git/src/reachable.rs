@@ -171,6 +171,29 @@ impl Pack {
         self.bits[at as usize / 64] |= 1 << (at % 64);
         is_new
     }
+
+    /// Marks the objects that are marked in one of these packs, too.
+    fn copy_marks(&mut self, others: &[Self]) {
+        let (own, all): (u64, u64) =
+            (self.index.num_objects().into(), others.iter().map(|pack| u64::from(pack.index.num_objects())).sum());
+        // A push adds a small pack beside large ones, and a repack a large one beside many small ones.
+        if own * others.len() as u64 <= all {
+            for at in 0..self.index.num_objects() {
+                let id = self.index.oid_at_index(at);
+                if others.iter().any(|pack| pack.index.lookup(id).is_some_and(|at| pack.get(at))) {
+                    self.set(at);
+                }
+            }
+        } else {
+            for pack in others {
+                for at in (0..pack.index.num_objects()).filter(|at| pack.get(*at)) {
+                    if let Some(at) = self.index.lookup(pack.index.oid_at_index(at)) {
+                        self.set(at);
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl Repository {
@@ -900,15 +923,20 @@ impl ReachableSet {
         self.packs = stay;
         let known: HashSet<OsString> = self.packs.iter().map(|pack| pack.name.clone()).collect();
         let mut changed = !gone.is_empty();
+        let mut added = Vec::new();
         for name in names.into_iter().filter(|name| !known.contains(name)) {
             // It was removed since, or can be opened the next time.
             if let Ok(index) = pack::index::File::at(folder.join(&name), gix::hash::Kind::Sha1) {
                 let bits = vec![0; (index.num_objects() as usize).div_ceil(64)];
-                self.packs.push(Pack { name, index, bits });
+                let mut pack = Pack { name, index, bits };
+                // A pack that was replaced by this one may stay for a while, and this one is searched first.
+                pack.copy_marks(&self.packs);
+                added.push(pack);
                 changed = true;
             }
         }
         if changed {
+            self.packs.append(&mut added);
             // Most objects are in the largest packs, so these are searched first.
             self.packs.sort_by_key(|pack| std::cmp::Reverse(pack.index.num_objects()));
             for id in std::mem::take(&mut self.unpacked) {

@@ -123,6 +123,31 @@ fn reachability_follows_pushes_repacks_and_commit_graphs() {
 }
 
 #[test]
+fn objects_stay_reachable_if_they_are_copied_to_a_larger_pack() {
+    // Small packs and the one that combines them are in the folder at the same time.
+    let mut history = HistoryBuilder::default();
+    let first = history.next(&[file("a", "1\n"), file("folder/b", "b\n")]);
+    let mut parent = first;
+    for number in 2..6 {
+        let edits = [file("a", &format!("{number}\n"))];
+        parent =
+            history.commit(CommitSpec { seconds: number, parents: &[parent], edits: &edits, ..CommitSpec::default() });
+    }
+    let fixture = Fixture::with(history);
+    fixture.git(&["repack", "-d", "-q"]);
+    check(&fixture);
+    let packed = fixture.git_lines(&["rev-list", "--objects", "--all"]).join("\n");
+    let pack = fixture.path().join("objects/pack/pack").display().to_string();
+    for more in 0..3 {
+        // Larger than all others, and with another name.
+        let extra = fixture.git_with(&["hash-object", "-w", "--stdin"], format!("extra {more}\n").as_bytes());
+        let ids = [packed.as_bytes(), b"\n", &extra].concat();
+        fixture.git_with(&["pack-objects", "-q", &pack], &ids);
+        check(&fixture);
+    }
+}
+
+#[test]
 fn refs_may_point_to_trees_and_blobs() {
     let fixture = two_branches();
     let (tree, blob) = (fixture.id("side:folder").to_string(), fixture.id("side:folder/secret").to_string());
