@@ -150,7 +150,8 @@ impl Target {
         self.connect(
             // The server has to notice soon that a node is gone, because its transaction may hold locks.
             "SET synchronous_commit = 'on'; SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET jit = 'off'; \
-             SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3",
+             SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; \
+             SET tcp_user_timeout = '10s'",
         )
     }
 

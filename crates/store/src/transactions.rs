@@ -91,6 +91,16 @@ impl Conn {
         Ok(change_depth(conn, TransactionDepthChange::DecreaseDepth)?)
     }
 
+    /// Makes the server end a transaction of this connection that waits for the next statement for ten seconds: a node that is
+    /// cut off must not hold locks for which all other nodes wait. Has no effect on SQLite.
+    pub fn limit_idle_transactions(&mut self) -> Result<()> {
+        let Self::Pg(conn) = self else { return Ok(()) };
+        Ok(diesel::connection::SimpleConnection::batch_execute(
+            conn,
+            "SET idle_in_transaction_session_timeout = '10s'",
+        )?)
+    }
+
     /// Returns the state of the server, with which ids of transactions are valid; `None` on SQLite.
     pub fn server_state(&mut self) -> Result<Option<ServerState>> {
         let Self::Pg(conn) = self else { return Ok(None) };

@@ -120,7 +120,8 @@ impl WriteConnection {
             shared.outcome_of_open_error(&error)
         });
         let mut db = connected?;
-        let server = db.server_state().map_err(|error| {
+        let prepared = db.limit_idle_transactions().and_then(|()| db.server_state());
+        let server = prepared.map_err(|error| {
             error!(%error, "cannot connect for writing");
             shared.outcome_of_error(&error)
         })?;

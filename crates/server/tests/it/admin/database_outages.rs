@@ -2,9 +2,14 @@
 
 use std::{
     net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
+use forge::{Caller, WriteTx, runners};
 use serde_json::json;
 use store::{TransactionId, TransactionStatus};
 use testkit::{
@@ -131,6 +136,34 @@ async fn requests_are_refused_soon_while_the_database_is_gone_and_succeed_after_
     }
     let expected = ["after-0@example.org", "after-1@example.org", "before@example.org"];
     assert_eq!(fixture.addresses().await, expected, "what was refused was not stored");
+}
+
+/// A node that is cut off from the database in the middle of a transaction must not keep the others waiting for its locks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_waits_for_long_is_ended_and_runs_again() {
+    if server().is_none() {
+        return;
+    }
+    let test = TestForge::start().await;
+    let (runs, forge) = (Arc::new(AtomicU32::new(0)), test.forge.clone());
+    let counted = Arc::clone(&runs);
+    let reset = move |tx: &mut WriteTx<'_>| {
+        let token = runners::reset_registration_token(tx)?;
+        if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_secs(12));
+        }
+        Ok(token)
+    };
+    let waiting = tokio::spawn(async move { forge.write(Caller::system(), reset).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // This one needs the same lock.
+    let other = test.forge.write(Caller::system(), runners::reset_registration_token).await.expect("succeeds");
+    assert_eq!(runs.load(Ordering::SeqCst), 1, "the first one still waits");
+    let last = waiting.await.expect("ended").expect("succeeds");
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+    assert_ne!(last.reveal(), other.reveal());
+    let current = test.forge.write(Caller::system(), runners::registration_token).await.expect("succeeds");
+    assert_eq!(current.reveal(), last.reveal());
 }
 
 #[tokio::test(flavor = "multi_thread")]
