@@ -55,7 +55,30 @@ impl PackFiles {
             })?;
             Ok(files)
         });
-        Ok(Self { rows, files: files.await? })
+        let mut found = Self { rows, files: files.await? };
+        found.look_up_missing(forge).await?;
+        Ok(found)
+    }
+
+    /// Looks up the files that were not listed one by one: the listing of a bucket may be out of date.
+    async fn look_up_missing(&mut self, forge: &Forge) -> Result<()> {
+        if forge.shared().files.bucket().is_none() {
+            return Ok(());
+        }
+        let keys = self.rows.iter().flat_map(|row| ["pack", "idx"].map(|extension| format!("{}.{extension}", row.key)));
+        let missing: Vec<String> = keys.filter(|key| !self.files.contains_key(key)).collect();
+        let store = forge.shared().files.clone();
+        let look_up = move || {
+            let mut found = Vec::new();
+            for key in missing {
+                if let Some(size) = store.size(&key)? {
+                    found.push((key, StoredFile { size, modified: SystemTime::now() }));
+                }
+            }
+            Ok(found)
+        };
+        self.files.extend(blocking::spawn(look_up).await?);
+        Ok(())
     }
 
     /// Returns what is wrong with the files of a pack.
