@@ -50,9 +50,16 @@ async fn health(State((forge, _)): MonitoringState) -> String {
 
 /// Describes a lack of disk space; `None` if there is enough.
 async fn describe_disk_problem(forge: &Forge) -> Option<String> {
+    describe_disk_status(disk_status(forge).await?)
+}
+
+async fn disk_status(forge: &Forge) -> Option<DiskStatus> {
     let forge = forge.clone();
     // Blocking: it may write a file to find out.
-    let status = tokio::task::spawn_blocking(move || forge.disk_status()).await.ok()?;
+    tokio::task::spawn_blocking(move || forge.disk_status()).await.ok()
+}
+
+fn describe_disk_status(status: DiskStatus) -> Option<String> {
     Some(match status {
         DiskStatus::Enough => return None,
         DiskStatus::Low { free, min_free } => format!(
@@ -74,10 +81,18 @@ async fn ready(State((forge, _)): MonitoringState) -> Response {
         Ok(Ok(())) if !store_responds(&forge).await => {
             (StatusCode::SERVICE_UNAVAILABLE, "the store does not respond\n").into_response()
         }
-        Ok(Ok(())) => describe_disk_problem(&forge)
-            .await
-            .map_or_else(|| "ready\n".to_owned(), |problem| format!("ready, but degraded: {problem}\n"))
-            .into_response(),
+        Ok(Ok(())) => {
+            let status = disk_status(&forge).await.unwrap_or(DiskStatus::Enough);
+            let is_local = matches!(status, DiskStatus::Low { .. } | DiskStatus::Full);
+            match describe_disk_status(status) {
+                None => "ready\n".into_response(),
+                // Other nodes have disks of their own.
+                Some(problem) if is_local && forge.has_shared_files() => {
+                    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {problem}\n")).into_response()
+                }
+                Some(problem) => format!("ready, but degraded: {problem}\n").into_response(),
+            }
+        }
         Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
             (StatusCode::SERVICE_UNAVAILABLE, "the database does not respond\n").into_response()

@@ -40,6 +40,11 @@ impl Forge {
         }
     }
 
+    /// Returns whether the files are in a bucket that other nodes may use as well.
+    pub fn has_shared_files(&self) -> bool {
+        self.shared().files.bucket().is_some()
+    }
+
     /// Returns the state of the disks. It may block, because it may probe the disk with a write.
     pub fn disk_status(&self) -> DiskStatus {
         let shared = self.shared();
