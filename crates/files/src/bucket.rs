@@ -247,13 +247,20 @@ impl Bucket {
         self.wait(async move { this.head(&location).await })
     }
 
+    /// Writes an object to an empty file, verified; returns `false` if it does not exist. Blocking.
+    pub fn copy_to(&self, key: &str, file: &File) -> Result<bool, Error> {
+        let (location, this, key) = (self.location(key)?, self.clone(), key.to_owned());
+        let writer = HashingWriter::new(file.try_clone()?);
+        self.wait(async move { this.download(&location, &key, writer).await })
+    }
+
     /// Requests the size of an object; `None` if it does not exist.
     async fn head(&self, location: &Location) -> Result<Option<u64>, Error> {
         Ok(optional(self.0.store.head(location).await)?.map(|meta| meta.size))
     }
 
-    /// Creates a temporary file without a name.
-    fn temporary_file(&self) -> io::Result<File> {
+    /// Creates a local file without a name, which disappears when it is closed.
+    pub fn temporary_file(&self) -> io::Result<File> {
         match tempfile::tempfile_in(&self.0.temporary) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // The cache was deleted.

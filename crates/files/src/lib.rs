@@ -249,6 +249,11 @@ impl Error {
         causes.any(|cause| cause.downcast_ref().is_some_and(disk_space::is_full))
     }
 
+    /// Returns whether a file does not have the content that was stored.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self, Self::Bucket(BucketError::Damaged { .. }))
+    }
+
     /// Returns whether the store cannot be reached or refuses to work for now, so that the request may be repeated.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Bucket(error) if error.is_unavailable())

@@ -9,21 +9,19 @@ mod preflight;
 pub(crate) mod progress;
 mod repositories;
 pub(crate) mod restore;
+mod restore_bucket;
 mod rows;
 pub(crate) mod schedule;
+mod source;
 mod staging;
 
 use std::{
     io::{self, BufWriter, IntoInnerError, IsTerminal as _},
-    path::{Path, PathBuf},
+    path::Path,
     sync::atomic::AtomicBool,
 };
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use indicatif::HumanBytes;
-use store::Database;
-
-pub(crate) use self::capture::BackupSource;
+pub(crate) use self::source::BackupSource;
 use crate::{
     backup::{
         archive::{Archive, PartialFile},
@@ -36,6 +34,8 @@ use crate::{
     data_folder::DataFolder,
     exit::{CommandResult, Failure, message, print_line, print_stderr},
 };
+use anyhow::{Context as _, Result, anyhow, bail};
+use indicatif::HumanBytes;
 
 /// Makes, lists or verifies backups.
 pub(crate) fn run(command: BackupCommand) -> CommandResult {
@@ -165,15 +165,8 @@ fn open_source(config: &Config) -> Result<BackupSource> {
     let folder = DataFolder::open_existing(&config.location)?;
     // Waits for a running migration.
     let _opening_lock = folder.lock_for_opening()?;
-    Ok(BackupSource {
-        data: folder.path().to_owned(),
-        database: folder.existing_database(config.location.database.as_deref())?,
-    })
-}
-
-/// Returns the source of scheduled backups.
-pub(crate) fn source(data: PathBuf, database: Database) -> BackupSource {
-    BackupSource { data, database }
+    let database = folder.existing_database(config.location.database.as_deref())?;
+    Ok(BackupSource::new(folder, database))
 }
 
 fn list_snapshots(folder: &BackupFolder) -> Result<()> {

@@ -15,14 +15,13 @@ use store::{Database, instance as store_instance};
 use tokio::runtime::{self, Runtime};
 
 use crate::{
-    admin,
     backup::progress::Progress,
     commands::{MigrateStore, StorePlace},
     config::{self, Config, Location, SharedStorage},
     data_folder::{self, BucketNote, DataFolder, INSTANCE_KEY, ServerLock},
     exit::{CommandResult, Failure, print_line},
     forge_options::{ForgeMode, forge_options},
-    instance, permissions,
+    instance,
     serve::ssh_host_key,
     shared_instance::{self, ID_KEY, MIGRATION_KEY},
 };
@@ -69,7 +68,7 @@ struct Migration<'a> {
 
 /// What a copy has done.
 #[derive(Default)]
-struct Copied {
+pub(crate) struct Copied {
     files: u64,
     bytes: u64,
     /// What the source lacks.
@@ -101,7 +100,7 @@ impl<'a> Migration<'a> {
         // `None` if a server is running.
         let lock = lock(&folder)?;
         let note = folder.bucket_note()?;
-        self.check_bucket()?;
+        shared_instance::ensure_empty_or_of(&self.bucket, &self.instance_id)?;
         if shared_instance::read_id(&self.bucket, ID_KEY)?.is_some() {
             self.finish_bucket(&folder)?;
             return Ok(vec![format!("the files of the instance are in {} already", self.bucket_name())]);
@@ -127,7 +126,7 @@ impl<'a> Migration<'a> {
         self.runtime.block_on(ssh_host_key::load(&forge, &folder, &self.database))?;
 
         let source = folder.files()?;
-        let mut copied = self.copy_files(&source, &self.bucket, progress)?;
+        let mut copied = copy_files((&source, &self.bucket), &is_copied, &self.runtime, progress)?;
         progress.stage("traces");
         let logs = Logs::open(&folder.path().join("traces"))?;
         let moved = self.runtime.block_on(traces::import_from_folder(&forge, &logs, &self.bucket))?;
@@ -141,7 +140,7 @@ impl<'a> Migration<'a> {
                 ),
             ]);
         }
-        finish_copy(&source, &self.bucket, progress)?;
+        finish_copy((&source, &self.bucket), &is_copied, progress)?;
         let bucket = self.bucket_name().to_owned();
         folder.write_bucket_note(&BucketNote { instance_id: self.instance_id.clone(), bucket: bucket.clone() })?;
         shared_instance::write_id(&self.bucket, ID_KEY, &self.instance_id)?;
@@ -177,7 +176,7 @@ impl<'a> Migration<'a> {
             self.runtime.block_on(traces::forget_segments(&forge))?;
             return Ok(vec![format!("the files of the instance are in {} already", data.display())]);
         }
-        self.check_bucket()?;
+        shared_instance::ensure_empty_or_of(&self.bucket, &self.instance_id)?;
         folder.write_instance_key(&key)?;
         let mut serving = self.serving_nodes(&forge)?;
         if serving.is_empty() {
@@ -186,7 +185,7 @@ impl<'a> Migration<'a> {
             self.remove_object(ID_KEY)?;
         }
         let target = folder.files()?;
-        let mut copied = self.copy_files(&self.bucket, &target, progress)?;
+        let mut copied = copy_files((&self.bucket, &target), &is_copied, &self.runtime, progress)?;
         progress.stage("traces");
         let logs = Logs::open(&folder.path().join("traces"))?;
         let moved = self.runtime.block_on(traces::export_to_folder(&forge, &self.bucket, &logs))?;
@@ -206,7 +205,7 @@ impl<'a> Migration<'a> {
                 ),
             ]);
         }
-        finish_copy(&self.bucket, &target, progress)?;
+        finish_copy((&self.bucket, &target), &is_copied, progress)?;
         instance::bind_restored(folder.path(), &self.database)?;
         folder.remove_bucket_note()?;
         self.runtime.block_on(traces::forget_segments(&forge))?;
@@ -247,77 +246,12 @@ impl<'a> Migration<'a> {
         Ok(true)
     }
 
-    /// Returns an error if the bucket contains anything but files of this instance.
-    fn check_bucket(&self) -> Result<()> {
-        let name = self.bucket_name();
-        let found = match shared_instance::read_id(&self.bucket, ID_KEY)? {
-            Some(id) => Some(id),
-            None => shared_instance::read_id(&self.bucket, MIGRATION_KEY)?,
-        };
-        match found {
-            Some(id) if id == self.instance_id => Ok(()),
-            Some(_) => Err(anyhow!("the store {name} contains another instance than the database")),
-            None => {
-                let mut first = None;
-                self.bucket.list("", &mut |entry| {
-                    first = first.take().or(Some(entry.key).filter(|key| is_copied(key)));
-                    Ok(())
-                })?;
-                match first {
-                    None => Ok(()),
-                    Some(key) => Err(anyhow!(
-                        "the store {name} contains objects of something else, such as {key}; specify an empty bucket, or \
-                         another prefix"
-                    )),
-                }
-            }
-        }
-    }
-
     /// Copies the instance key of the data folder to the file that nodes use, if that does not exist yet.
     fn copy_key_to_file(&self, folder: &DataFolder) -> Result<InstanceKey> {
         let key = folder.existing_instance_key("restore it from a backup")?;
         let key = key.with_context(|| format!("{} is missing", folder.path().join(INSTANCE_KEY).display()))?;
-        let file = &self.shared.key_file;
-        match fs::read_to_string(file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => admin::write_key(file, &key)?,
-            text => {
-                let text = text.with_context(|| format!("cannot read {}", file.display()))?;
-                permissions::check_key(file)?;
-                if InstanceKey::from_text(&text).is_none_or(|found| found.check_value() != key.check_value()) {
-                    bail!(
-                        "{} contains another key than {}; specify a file that does not exist, to which the key is copied",
-                        file.display(),
-                        folder.path().join(INSTANCE_KEY).display()
-                    );
-                }
-            }
-        }
+        shared_instance::install_key(self.shared, &key)?;
         shared_instance::open_key(self.shared, &mut self.database.connect_writer()?)
-    }
-
-    /// Copies what the target lacks.
-    fn copy_files(&self, source: &Files, target: &Files, progress: &mut Progress) -> Result<Copied> {
-        progress.stage("comparing");
-        let missing = source.compare(target, &is_copied)?.missing;
-        progress.stage_with_steps("files", missing.len() as u64);
-        let mut copied = Copied::default();
-        self.runtime.block_on(async {
-            let copies = missing.into_iter().map(|(key, _)| async move {
-                source.copy(&key, target).await.with_context(|| format!("cannot copy {key}"))
-            });
-            let mut copies = stream::iter(copies).buffer_unordered(MAX_CONCURRENT_COPIES);
-            // A file that was removed meanwhile is not copied.
-            while let Some(size) = copies.try_next().await? {
-                progress.step();
-                if let Some(size) = size {
-                    progress.add(size);
-                    copied.files += 1;
-                    copied.bytes += size;
-                }
-            }
-            Ok(copied)
-        })
     }
 
     /// Starts a forge that uses the bucket.
@@ -342,10 +276,43 @@ impl<'a> Migration<'a> {
     }
 }
 
-/// Removes what the source no longer has, and checks that nothing is missing. No server is running.
-fn finish_copy(source: &Files, target: &Files, progress: &mut Progress) -> Result<()> {
+/// Copies what the target lacks.
+pub(crate) fn copy_files(
+    (source, target): (&Files, &Files),
+    is_copied: &dyn Fn(&str) -> bool,
+    runtime: &Runtime,
+    progress: &mut Progress,
+) -> Result<Copied> {
     progress.stage("comparing");
-    let difference = source.compare(target, &is_copied)?;
+    let missing = source.compare(target, is_copied)?.missing;
+    progress.stage_with_steps("files", missing.len() as u64);
+    let mut copied = Copied::default();
+    runtime.block_on(async {
+        let copies = missing.into_iter().map(|(key, _)| async move {
+            source.copy(&key, target).await.with_context(|| format!("cannot copy {key}"))
+        });
+        let mut copies = stream::iter(copies).buffer_unordered(MAX_CONCURRENT_COPIES);
+        // A file that was removed meanwhile is not copied.
+        while let Some(size) = copies.try_next().await? {
+            progress.step();
+            if let Some(size) = size {
+                progress.add(size);
+                copied.files += 1;
+                copied.bytes += size;
+            }
+        }
+        Ok(copied)
+    })
+}
+
+/// Removes what the source no longer has, and checks that nothing is missing. No server is running.
+pub(crate) fn finish_copy(
+    (source, target): (&Files, &Files),
+    is_copied: &dyn Fn(&str) -> bool,
+    progress: &mut Progress,
+) -> Result<()> {
+    progress.stage("comparing");
+    let difference = source.compare(target, is_copied)?;
     if let Some((key, _)) = difference.missing.first() {
         bail!("{} files were not copied, such as {key}; run the command again", difference.missing.len());
     }
@@ -361,8 +328,7 @@ fn lock(folder: &DataFolder) -> Result<Option<ServerLock>> {
 
 /// Returns whether a file is copied as it is. Traces have another form in a bucket than in a folder.
 fn is_copied(key: &str) -> bool {
-    let folder = key.split('/').next().unwrap_or_default();
-    ![ID_KEY, MIGRATION_KEY, "probe", "traces"].contains(&folder)
+    !shared_instance::is_own_object(key) && !key.starts_with("traces/")
 }
 
 impl Copied {

@@ -3,7 +3,7 @@
 //! Both contain the id of the instance. They have no mark that changes, as a data folder has, because any number of nodes
 //! uses them; an older copy of one of them is therefore not detected.
 
-use std::fs;
+use std::{fs, io};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use files::{Files, bucket::Bucket};
@@ -14,7 +14,7 @@ use store::{
     instance::{self, Binding, DatabaseContent},
 };
 
-use crate::{config::SharedStorage, data_folder::DataFolder, instance::random_text, permissions};
+use crate::{admin, config::SharedStorage, data_folder::DataFolder, instance::random_text, permissions};
 
 /// The key of the object with the id of the instance.
 pub(crate) const ID_KEY: &str = "instance";
@@ -149,6 +149,51 @@ pub(crate) fn open_key(shared: &SharedStorage, db: &mut Conn) -> Result<Instance
         bail!("{path} is not the key of this database; all nodes need the same key");
     }
     Ok(key)
+}
+
+/// Writes an instance key to the file that nodes use. One that contains another key is refused.
+pub(crate) fn install_key(shared: &SharedStorage, key: &InstanceKey) -> Result<()> {
+    let file = &shared.key_file;
+    let text = match fs::read_to_string(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return admin::write_key(file, key),
+        text => text.with_context(|| format!("cannot read {}", file.display()))?,
+    };
+    permissions::check_key(file)?;
+    if InstanceKey::from_text(&text).is_some_and(|found| found.check_value() == key.check_value()) {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "{} does not contain the key of this instance; specify a file that does not exist, to which the key is copied",
+        file.display()
+    ))
+}
+
+/// Returns an error if a bucket contains anything but files that belong to `id`, which were copied before.
+pub(crate) fn ensure_empty_or_of(files: &Files, id: &str) -> Result<()> {
+    let name = bucket_name(files);
+    let found = match read_id(files, ID_KEY)? {
+        Some(found) => Some(found),
+        None => read_id(files, MIGRATION_KEY)?,
+    };
+    match found {
+        Some(found) if found == id => return Ok(()),
+        Some(_) => bail!("the store {name} contains another instance"),
+        None => {}
+    }
+    let mut first = None;
+    files.list("", &mut |entry| {
+        first = first.take().or(Some(entry.key).filter(|key| !is_own_object(key)));
+        Ok(())
+    })?;
+    let Some(key) = first else { return Ok(()) };
+    Err(anyhow!(
+        "the store {name} contains objects of something else, such as {key}; specify an empty bucket, or another prefix"
+    ))
+}
+
+/// Returns whether an object belongs to the bucket itself, not to the instance.
+pub(crate) fn is_own_object(key: &str) -> bool {
+    [ID_KEY, MIGRATION_KEY, "probe"].contains(&key.split('/').next().unwrap_or_default())
 }
 
 fn bucket_name(files: &Files) -> &str {

@@ -16,12 +16,13 @@ use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header};
 
 use super::{
-    capture::{AddOutcome, FileSource, OpenedFile, Sink, open},
+    capture::{AddOutcome, Sink},
     manifest::{
         self, HashingReader, ManifestEntry, ManifestHeader, ManifestItem, ManifestSummary, corrupted, ensure_no_faults,
         find_fault, not_a_backup, read_error, repository_path, truncated,
     },
     progress::Progress,
+    source::{FileSource, OpenedFile, open},
     staging::{self, Staging},
 };
 
@@ -113,13 +114,13 @@ impl<W: Write> Sink for Archive<W> {
     }
 
     fn add_file(&mut self, path: &str, source: FileSource<'_>) -> Result<AddOutcome> {
-        let mut content = match open(source) {
+        let mut content = match open(source)? {
             OpenedFile::Content(content, _) => content,
             OpenedFile::Gone => return Ok(AddOutcome::Gone),
             OpenedFile::Unreadable(fault) => return Ok(AddOutcome::Unreadable(fault)),
         };
         self.append(path, content.size, &mut content)?;
-        Ok(AddOutcome::Copied { fault: content.finish() })
+        Ok(AddOutcome::Copied { size: content.size, fault: content.finish() })
     }
 
     fn finish(&mut self, summary: ManifestSummary) -> Result<ManifestSummary> {
@@ -335,6 +336,7 @@ mod tests {
             taken_at: "now".into(),
             instance: None,
             verified: true,
+            has_segments: false,
         };
         let mut archive = Archive::new(Vec::new());
         archive.begin(&header).expect("begun");

@@ -5,21 +5,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{File, Metadata},
-    io::{self, BufRead as _, BufReader, BufWriter, IntoInnerError, Read, Seek as _, SeekFrom, Write as _},
-    path::{Path, PathBuf},
+    fs::File,
+    io::{BufRead as _, BufReader, BufWriter, IntoInnerError, Seek as _, SeekFrom, Write as _},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 use anyhow::{Context as _, Error, Result, anyhow};
-use git::FileCheck;
 use model::{ProjectId, StorageId};
-use store::{
-    Database,
-    dump::{DumpedFile, Row, Snapshot, StoredFileKind, Table},
-};
+use store::dump::{DumpedFile, Row, Snapshot, StoredFileKind, Table};
 
 use super::{
     manifest::{DamagedFile, FORMAT, ManifestHeader, ManifestSummary},
@@ -27,6 +22,7 @@ use super::{
     progress::Progress,
     repositories::RepositoryList,
     rows::{MAX_BATCH_SIZE, RowBatch},
+    source::{BackupSource, FileSource, StoredFiles},
 };
 use crate::data_folder::PRIVATE_KEYS;
 
@@ -44,7 +40,7 @@ const PAGE_SIZE: usize = 1000;
 /// Returns the repositories of an earlier version that are not converted, except for those that have a default branch, which
 /// are known to be missing.
 fn find_unconverted(source: &BackupSource, snapshot: &mut Snapshot) -> Result<Vec<DamagedFile>> {
-    let repositories = git::Repositories::attach(&source.data.join("repositories"));
+    let repositories = git::Repositories::attach(&source.folder().join("repositories"));
     let (mut found, mut after) = (Vec::new(), ProjectId::new(0));
     loop {
         let rows = store::unconverted::list(snapshot.connection(), after, UNCONVERTED_PAGE_SIZE);
@@ -60,13 +56,6 @@ fn find_unconverted(source: &BackupSource, snapshot: &mut Snapshot) -> Result<Ve
             projects: vec![row.project.get()],
         }));
     }
-}
-
-/// The parts of an instance that a backup copies.
-#[derive(Clone)]
-pub(crate) struct BackupSource {
-    pub(super) data: PathBuf,
-    pub(super) database: Database,
 }
 
 /// The destination of a backup.
@@ -90,28 +79,6 @@ pub(super) trait Sink {
     fn finish(&mut self, summary: ManifestSummary) -> Result<ManifestSummary>;
 }
 
-/// A file to copy.
-pub(super) struct FileSource<'a> {
-    pub(super) file: &'a Path,
-    /// The number of bytes to copy; `None` copies the whole file.
-    pub(super) size: Option<u64>,
-    /// Whether the content under this path never changes.
-    pub(super) immutable: bool,
-    /// Whether the server creates and removes hard links to the file.
-    pub(super) is_linked: bool,
-    /// The creation time in microseconds since the epoch, if known; the file has not changed since.
-    pub(super) created_at: Option<i64>,
-    /// The check that its content has to pass.
-    pub(super) check: Option<FileCheck>,
-}
-
-impl<'a> FileSource<'a> {
-    /// The whole of a file that may change.
-    pub(super) fn whole(file: &'a Path) -> Self {
-        Self { file, size: None, immutable: false, is_linked: false, created_at: None, check: None }
-    }
-}
-
 /// The outcome of copying a file.
 pub(super) enum AddOutcome {
     /// The file does not exist, or is shorter than expected.
@@ -119,7 +86,7 @@ pub(super) enum AddOutcome {
     /// The file cannot be opened.
     Unreadable(String),
     /// The file was copied. If it is damaged, so is the copy.
-    Copied { fault: Option<String> },
+    Copied { size: u64, fault: Option<String> },
 }
 
 /// Copies the instance into a sink; setting `stop` aborts.
@@ -142,7 +109,7 @@ pub(super) fn copy(
         progress.step();
     }
     summary.sequences = snapshot.sequences().map_err(database_error)?.into_iter().collect::<BTreeMap<_, _>>();
-    let (stored_files, count) = list_stored_files(&mut snapshot)?;
+    let (stored_files, count) = list_stored_files(source, &mut snapshot)?;
     let repositories = RepositoryList::read(&mut snapshot, stop)?;
     let lost = snapshot.projects_without_repository().map_err(database_error)?;
     summary.damaged.extend(lost.into_iter().map(|project| DamagedFile {
@@ -154,17 +121,17 @@ pub(super) fn copy(
     // A long-lived snapshot would keep the database from removing old rows.
     drop(snapshot);
     for name in PRIVATE_KEYS {
-        let file = source.data.join(name);
-        let added = sink.add_file(name, FileSource::whole(&file))?;
+        let added = sink.add_file(name, FileSource::local(source.key_path(name)))?;
         summary.record(name, added);
     }
+    let files = source.stored_files()?;
     progress.stage_with_steps("packs", repositories.pack_count);
-    let mut faulty = repositories.copy_packs(&source.data, sink, progress, stop)?;
+    let mut faulty = repositories.copy_packs(&files, sink, progress, stop)?;
     progress.stage_with_steps("repositories", repositories.repository_count);
-    repositories.check_links((&source.data, &source.database), sink, (&mut summary, &mut faulty), progress, stop)?;
+    repositories.check_links((&files, &source.database), sink, (&mut summary, &mut faulty), progress, stop)?;
     faulty.report(&source.database, &mut summary)?;
     progress.stage_with_steps("files and traces", count);
-    copy_stored_files(&source.data, stored_files, sink, &mut summary, progress, stop)?;
+    copy_stored_files(&files, stored_files, sink, &mut summary, progress, stop)?;
     summary.missing.extend(find_missing(source, &summary.left_out, stop)?);
     summary.missing.sort_unstable();
     summary.damaged.sort_unstable();
@@ -187,7 +154,7 @@ impl ManifestSummary {
         let fault = match added {
             AddOutcome::Gone => None,
             AddOutcome::Unreadable(fault) => Some(fault),
-            AddOutcome::Copied { fault } => fault,
+            AddOutcome::Copied { fault, .. } => fault,
         };
         self.damaged.extend(fault.map(|fault| DamagedFile { path: path.to_owned(), fault, projects: Vec::new() }));
     }
@@ -208,7 +175,7 @@ fn find_missing(source: &BackupSource, left_out: &[String], stop: &AtomicBool) -
         let mut snapshot = Snapshot::prepare(&source.database).map_err(database_error)?;
         snapshot.begin().map_err(database_error)?;
         let mut referenced = BTreeSet::new();
-        for_each_stored_file(&mut snapshot, |path, _| {
+        for_each_stored_file(source, &mut snapshot, |path, _| {
             if candidates.contains(&path) {
                 referenced.insert(path);
             }
@@ -229,6 +196,7 @@ fn create_header(source: &BackupSource, snapshot: &mut Snapshot, instance: Optio
         taken_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
         instance,
         verified: true,
+        has_segments: source.is_in_bucket(),
     })
 }
 
@@ -302,11 +270,11 @@ fn size_of(value: &store::dump::Value) -> usize {
 }
 
 /// Writes the list of stored files to a temporary file, because it may be long; returns it with their number.
-fn list_stored_files(snapshot: &mut Snapshot) -> Result<(File, u64)> {
+fn list_stored_files(source: &BackupSource, snapshot: &mut Snapshot) -> Result<(File, u64)> {
     let context = "cannot list the stored files";
     let mut list = BufWriter::new(tempfile::tempfile().context(context)?);
     let mut count = 0;
-    for_each_stored_file(snapshot, |path, file| {
+    for_each_stored_file(source, snapshot, |path, file| {
         count += 1;
         writeln!(list, "{} {} {path}", file.size, file.created_at.unwrap_or_default()).context(context)
     })?;
@@ -315,10 +283,11 @@ fn list_stored_files(snapshot: &mut Snapshot) -> Result<(File, u64)> {
 
 /// Calls `visit` with the path and the row of every stored file.
 fn for_each_stored_file(
+    source: &BackupSource,
     snapshot: &mut Snapshot,
     mut visit: impl FnMut(String, &DumpedFile) -> Result<()>,
 ) -> Result<()> {
-    for kind in StoredFileKind::ALL {
+    for kind in source.kinds() {
         let mut after = 0;
         loop {
             let files = snapshot.files(kind, after, PAGE_SIZE).map_err(database_error)?;
@@ -341,7 +310,7 @@ fn for_each_stored_file(
 }
 
 fn copy_stored_files(
-    data: &Path,
+    files: &StoredFiles,
     mut list: File,
     sink: &mut dyn Sink,
     summary: &mut ManifestSummary,
@@ -365,8 +334,7 @@ fn copy_stored_files(
             sink.enter(group)?;
         }
         let is_trace = group == "traces/";
-        let file = data.join(path);
-        let source = FileSource { size, immutable: !is_trace, created_at, ..FileSource::whole(&file) };
+        let source = FileSource { size, immutable: !is_trace, created_at, ..FileSource::whole(files.place(path)) };
         let added = sink.add_file(path, source)?;
         if matches!(added, AddOutcome::Gone) {
             summary.left_out.push(path.to_owned());
@@ -377,86 +345,13 @@ fn copy_stored_files(
             // The buffered end of a trace that is still growing; it records itself where it belongs.
             for ending in ["aside-0", "aside-1"] {
                 let aside = format!("{path}.{ending}");
-                let added = sink.add_file(&aside, FileSource::whole(&data.join(&aside)))?;
+                let added = sink.add_file(&aside, FileSource::whole(files.place(&aside)))?;
                 summary.record(&aside, added);
             }
         }
         progress.add(size.unwrap_or_default());
     }
     Ok(())
-}
-
-/// The outcome of opening a file.
-pub(super) enum OpenedFile {
-    Content(Box<FileContent>, Metadata),
-    /// The file does not exist, or is shorter than expected.
-    Gone,
-    Unreadable(String),
-}
-
-/// Opens a file for copying.
-pub(super) fn open(source: FileSource<'_>) -> OpenedFile {
-    let opened = File::open(source.file).and_then(|file| {
-        let data = file.metadata()?;
-        if data.is_file() { Ok((file, data)) } else { Err(io::Error::other("not a regular file")) }
-    });
-    let (file, data) = match opened {
-        Ok(opened) => opened,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return OpenedFile::Gone;
-        }
-        Err(error) => return OpenedFile::Unreadable(error.to_string()),
-    };
-    let size = source.size.unwrap_or(data.len());
-    if size > data.len() {
-        return OpenedFile::Gone;
-    }
-    let grown = source.immutable && size < data.len();
-    let fault = grown.then(|| format!("has {} bytes instead of {size}", data.len()));
-    OpenedFile::Content(Box::new(FileContent { file, size, remaining: size, check: source.check, fault }), data)
-}
-
-/// The content of a file, checked while it is read. Bytes that cannot be read are replaced by zeros, because the size is
-/// already written to the stream; the fault is recorded.
-pub(super) struct FileContent {
-    file: File,
-    pub(super) size: u64,
-    remaining: u64,
-    check: Option<FileCheck>,
-    pub(super) fault: Option<String>,
-}
-
-impl FileContent {
-    /// Returns what is wrong with the content that was read.
-    pub(super) fn finish(self) -> Option<String> {
-        self.fault.or_else(|| self.check.and_then(|check| check.finish().err()).map(|fault| fault.to_string()))
-    }
-}
-
-impl Read for FileContent {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let wanted = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(buffer.len());
-        if wanted == 0 {
-            return Ok(0);
-        }
-        let buffer = &mut buffer[..wanted];
-        let read = match self.file.read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
-            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "unexpected end of file")),
-            read => read,
-        };
-        let read = read.unwrap_or_else(|error| {
-            let offset = self.size - self.remaining;
-            self.fault.get_or_insert(format!("cannot be read from byte {offset} on: {error}"));
-            buffer.fill(0);
-            wanted
-        });
-        if let Some(check) = &mut self.check {
-            check.update(&buffer[..read]);
-        }
-        self.remaining -= read as u64;
-        Ok(read)
-    }
 }
 
 pub(super) fn check_stopped(stop: &AtomicBool) -> Result<()> {

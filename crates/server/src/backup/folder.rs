@@ -397,6 +397,7 @@ mod tests {
             taken_at: "2026-01-01T00:00:00.000Z".into(),
             instance: None,
             verified: true,
+            has_segments: false,
         };
         new_snapshot.begin(&header).expect("begun");
         for (path, content) in files {

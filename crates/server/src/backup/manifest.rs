@@ -47,6 +47,9 @@ pub(super) struct ManifestHeader {
     /// Whether files were verified while they were copied; older versions did not do that.
     #[serde(default)]
     pub(super) verified: bool,
+    /// Whether traces consist of segments in rows and objects, as on an instance with a bucket. Otherwise they are files.
+    #[serde(default)]
+    pub(super) has_segments: bool,
 }
 
 /// The last but one line of a manifest.
@@ -352,6 +355,7 @@ mod tests {
             taken_at: "now".into(),
             instance: None,
             verified: true,
+            has_segments: false,
         };
         let mut writer = Writer::begin(Vec::new(), &header).expect("begun");
         writer.add(&ManifestEntry::File { sum: "a".repeat(64), size: 3, path: "files/a b".into() }).expect("added");

@@ -8,7 +8,7 @@ use model::text::hex;
 use sha2::{Digest as _, Sha256};
 use store::dump::Snapshot;
 
-use super::{capture::BackupSource, manifest::DamagedFile};
+use super::{manifest::DamagedFile, source::BackupSource};
 use crate::data_folder::{INSTANCE_KEY, SSH_HOST_KEY};
 
 /// The maximum number of database faults in the error message.
@@ -33,7 +33,7 @@ pub(super) fn check(source: &BackupSource) -> Result<(Option<String>, Vec<Damage
         bail!(
             "the data folder {} was last used by an earlier version of gable, which stored repositories differently; make \
              the backup with that version, or start this one with `gable serve` to convert them; no backup was made",
-            source.data.display()
+            source.folder().display()
         );
     }
     let mut damaged = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn check(source: &BackupSource) -> Result<(Option<String>, Vec<Damage
         damaged.push(DamagedFile { path: path.to_owned(), fault, projects: Vec::new() });
     };
     let mut digest = None;
-    match fs::read(source.data.join(INSTANCE_KEY)) {
+    match fs::read(source.key_path(INSTANCE_KEY)) {
         Ok(content) => match find_key_fault(source, &mut snapshot, &content)? {
             None => digest = Some(hex(&Sha256::digest([b"gable instance ", &*content].concat()))),
             Some(fault) => damage(INSTANCE_KEY, fault),
@@ -50,7 +50,7 @@ pub(super) fn check(source: &BackupSource) -> Result<(Option<String>, Vec<Damage
         // Copying it reports the error.
         Err(_) => {}
     }
-    match fs::read(source.data.join(SSH_HOST_KEY)) {
+    match fs::read(source.key_path(SSH_HOST_KEY)) {
         Ok(content) if !wire::ssh::host_key::is_valid(&content) => {
             damage(SSH_HOST_KEY, "not an OpenSSH private key".into());
         }

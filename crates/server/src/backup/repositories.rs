@@ -22,13 +22,12 @@ use sha2::{Digest as _, Sha256};
 use store::{Conn, Database, dump::Snapshot};
 
 use super::{
-    capture::{AddOutcome, FileSource, Sink, check_stopped, database_error},
+    capture::{AddOutcome, Sink, check_stopped, database_error},
     manifest::{DamagedFile, ManifestSummary, describe_projects},
     progress::Progress,
+    source::{FileSource, STORE, StoredFiles},
 };
 
-/// The folder of the store of files in a data folder and in a backup.
-const STORE: &str = "files/";
 /// The folder of packs in a data folder and in a backup.
 const PACKS: &str = "files/packs/";
 /// The number of repositories per query.
@@ -128,7 +127,7 @@ impl RepositoryList {
     /// Copies the files of all packs and verifies them; returns the faulty packs.
     pub(super) fn copy_packs(
         &self,
-        data: &Path,
+        files: &StoredFiles,
         sink: &mut dyn Sink,
         progress: &mut Progress,
         stop: &AtomicBool,
@@ -150,20 +149,19 @@ impl RepositoryList {
             let checksum = parse_oid(&checksum)?;
             for extension in PACK_EXTENSIONS {
                 let path = format!("{STORE}{key}.{extension}");
-                let file = data.join(&path);
                 let check = Some(FileCheck::for_pack(extension, checksum));
-                let source = FileSource { immutable: true, is_linked: true, check, ..FileSource::whole(&file) };
+                let source =
+                    FileSource { immutable: true, is_linked: true, check, ..FileSource::whole(files.place(&path)) };
                 match sink.add_file(&path, source)? {
                     // Git works without a reverse index, and earlier versions created none.
                     AddOutcome::Gone if extension == "rev" => {}
                     AddOutcome::Gone => faulty.entry(&key).gone.push(path),
-                    AddOutcome::Unreadable(fault) | AddOutcome::Copied { fault: Some(fault) } => {
+                    AddOutcome::Unreadable(fault) | AddOutcome::Copied { fault: Some(fault), .. } => {
                         faulty.entry(&key).damaged.push((path, fault));
                     }
-                    AddOutcome::Copied { fault: None } => {
-                        let found = file.metadata().map(|metadata| metadata.len()).ok();
-                        progress.add(found.unwrap_or_default());
-                        if let Some(found) = found.filter(|found| extension == "pack" && *found != size) {
+                    AddOutcome::Copied { size: found, fault: None } => {
+                        progress.add(found);
+                        if extension == "pack" && found != size {
                             faulty.entry(&key).damaged.push((path, format!("has {found} bytes instead of {size}")));
                         }
                     }
@@ -176,7 +174,7 @@ impl RepositoryList {
     /// Checks that the refs of all repositories lead to objects in their packs.
     pub(super) fn check_links(
         &self,
-        (data, database): (&Path, &Database),
+        (files, database): (&StoredFiles, &Database),
         sink: &dyn Sink,
         (summary, faulty): (&mut ManifestSummary, &mut FaultyPacks),
         progress: &mut Progress,
@@ -204,7 +202,7 @@ impl RepositoryList {
             if !sink.was_connected(&digest) {
                 // Holds small packs.
                 let temporary = tempfile::tempdir().context("cannot create a temporary folder")?;
-                let Some(packs) = repository.stored_packs(data, &mut db, temporary.path())? else {
+                let Some(packs) = repository.stored_packs(files, &mut db, temporary.path())? else {
                     // A small pack was removed since; the rows that were copied have it.
                     continue;
                 };
@@ -266,13 +264,15 @@ impl ListedRepository {
         hex(&digest.finalize())
     }
 
-    /// Returns the live packs; small ones are written to a temporary folder. `None` if the database no longer has one of them.
-    fn stored_packs(&self, data: &Path, db: &mut Conn, temporary: &Path) -> Result<Option<Vec<StoredPack>>> {
+    /// Returns the live packs; small ones and those of a bucket are written to a temporary folder. `None` if the database no longer has one of them.
+    fn stored_packs(&self, files: &StoredFiles, db: &mut Conn, temporary: &Path) -> Result<Option<Vec<StoredPack>>> {
         let mut packs = Vec::with_capacity(self.packs.len());
         for (number, LivePack { key, checksum, has_files }) in self.packs.iter().enumerate() {
             let checksum = parse_oid(checksum)?;
-            let path = if *has_files { data.join(format!("{STORE}{key}")) } else { temporary.join(number.to_string()) };
-            if !has_files {
+            let mut path = temporary.join(number.to_string());
+            if *has_files {
+                path = files.local_pack(key, &path)?;
+            } else {
                 let content = store::packs::content(db, key).map_err(database_error)?;
                 let Some(content) = content else { return Ok(None) };
                 let write = |extension, bytes: &[u8]| fs::write(path.with_extension(extension), bytes);

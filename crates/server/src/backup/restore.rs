@@ -17,12 +17,12 @@ use super::{
     manifest::{LAST_FORMAT_WITH_FOLDERS, ManifestHeader, ManifestSummary, corrupted},
     progress::Progress,
     repositories::pack_key,
-    rows,
+    restore_bucket, rows,
     staging::{Staging, create_owner_only},
 };
 use crate::{
     commands::RestoreCommand,
-    config,
+    config::{self, Config},
     data_folder::{self, DATABASE, DataFolder, LOCK, LOST_AND_FOUND, OPENING_LOCK, ServerLock},
     exit::{CommandResult, print_line, print_stderr},
     instance,
@@ -36,9 +36,15 @@ pub(crate) fn run(command: RestoreCommand) -> CommandResult {
     let config = config::load(location)?;
     // Before the folder is created, so that a wrong URL changes nothing.
     let postgres = config.location.database.as_deref().map(data_folder::postgres).transpose()?;
-    let mut target = RestoreTarget::open(&config.location.folder)?;
     let mut progress = Progress::new(quiet);
-    let (header, summary) = fill(&mut target, &from, snapshot.as_deref(), postgres, &mut progress)?;
+    let (target, (header, summary)) = if let Some(shared) = &config.location.shared {
+        let filled = restore_bucket::fill(&config, shared, &from, snapshot.as_deref(), &mut progress)?;
+        (shared.bucket.to_string(), filled)
+    } else {
+        let mut target = RestoreTarget::open(&config.location.folder)?;
+        let filled = fill(&config, &mut target, &from, snapshot.as_deref(), postgres, &mut progress)?;
+        (config.location.folder.display().to_string(), filled)
+    };
     drop(progress);
     if let Some(defects) = super::describe_defects(&summary) {
         print_stderr(format_args!(
@@ -53,9 +59,8 @@ pub(crate) fn run(command: RestoreCommand) -> CommandResult {
         }
     }
     print_line(&format!(
-        "restored the backup of {} into {}: {} rows, {} repositories; start the server with `gable serve`",
+        "restored the backup of {} into {target}: {} rows, {} repositories; start the server with `gable serve`",
         header.taken_at,
-        config.location.folder.display(),
         summary.rows.values().sum::<u64>(),
         summary.repositories,
     ));
@@ -63,6 +68,7 @@ pub(crate) fn run(command: RestoreCommand) -> CommandResult {
 }
 
 fn fill(
+    config: &Config,
     target: &mut RestoreTarget,
     from: &Path,
     snapshot: Option<&str>,
@@ -90,6 +96,9 @@ fn fill(
     };
     load(&staging.path().join("database"), &database, &header, &summary, progress)?;
     staging.remove("database")?;
+    if header.has_segments {
+        restore_bucket::convert_segments(config, &staging, &database, progress)?;
+    }
     instance::bind_restored(staging.path(), &database)?;
     target.move_into_place(staging.path())?;
     Ok((header, summary))
@@ -148,7 +157,7 @@ fn ensure_newest_is_complete(folder: &BackupFolder, newest: &str) -> Result<()> 
 }
 
 /// Loads the rows of a verified backup into an empty database.
-fn load(
+pub(super) fn load(
     rows: &Path,
     database: &Database,
     header: &ManifestHeader,

@@ -19,10 +19,11 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    capture::{self, BackupSource},
+    capture,
     folder::{BackupFolder, NewSnapshot, parse_time},
     manifest::ManifestSummary,
     progress::Progress,
+    source::BackupSource,
 };
 use crate::{config::Backups, exit::message};
 
@@ -89,7 +90,7 @@ async fn back_up_on_thread(backups: Backups, source: BackupSource, stop: &mut wa
 /// Returns an error if the folder contained backups before and does not now: its disk is probably not mounted, and a new
 /// backup would fill the wrong disk.
 fn ensure_same_disk(backups: &Backups, source: &BackupSource) -> Result<()> {
-    let note = source.data.join(FOLDER_NOTE);
+    let note = source.folder().join(FOLDER_NOTE);
     let remembered = fs::read(&note).is_ok_and(|folder| folder == backups.folder.as_os_str().as_encoded_bytes());
     if remembered && BackupFolder::open(&backups.folder).is_err() {
         let (folder, note) = (backups.folder.display(), note.display());
@@ -127,7 +128,7 @@ fn back_up(backups: &Backups, source: &BackupSource, stop: &AtomicBool) -> Resul
         return Ok(true);
     }
     let ManifestSummary { rows, repositories, members, bytes, left_out, .. } = summary;
-    if let Err(error) = fs::write(source.data.join(FOLDER_NOTE), backups.folder.as_os_str().as_encoded_bytes()) {
+    if let Err(error) = fs::write(source.folder().join(FOLDER_NOTE), backups.folder.as_os_str().as_encoded_bytes()) {
         warn!(%error, "cannot record that {} contains backups", backups.folder.display());
     }
     // A failure to remove old backups does not invalidate the new one.

@@ -36,7 +36,7 @@ pub(crate) use self::listeners::loopback_if_unspecified;
 use self::{listeners::Listeners, workers::Workers};
 use crate::{
     access_lines::access_log,
-    backup,
+    backup::BackupSource,
     config::Config,
     data_folder::{DataFolder, ServerLock},
     exit::print_line,
@@ -146,7 +146,7 @@ async fn serve(
     let listeners = Listeners::bind(&config).await?;
     let runner = runner::prepare_built_in(&mut config, folder.path()).await?;
 
-    let backup_source = backup::source(folder.path().to_owned(), database.clone());
+    let backup_source = BackupSource::new(folder.clone(), database.clone());
     let spools = options.spools.clone();
     let forge = start_forge(options, &config, &listeners)?;
     let host_key = match listeners.ssh_port() {

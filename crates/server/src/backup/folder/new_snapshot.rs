@@ -17,8 +17,9 @@ use super::{
 };
 use crate::{
     backup::{
-        capture::{AddOutcome, FileSource, OpenedFile, Sink, open},
+        capture::{AddOutcome, Sink},
         manifest::{self, DamagedFile, HashingReader, ManifestEntry, ManifestHeader, ManifestItem, ManifestSummary},
+        source::{FileSource, OpenedFile, open},
         staging::{create_folders, create_owner_only},
     },
     exit::message,
@@ -163,6 +164,12 @@ impl NewSnapshot {
         manifest.add(&entry).map_err(|error| self.folder.unusable(error))
     }
 
+    /// Returns the checksum of a file of this size in the previous snapshot, if its content is there.
+    fn previous_sum(&self, path: &str, size: u64) -> Option<String> {
+        let (_, sum) = self.previous_files.get(path).filter(|(previous_size, _)| *previous_size == size)?;
+        self.folder.has_blob_of_size(sum, size).then(|| sum.clone())
+    }
+
     /// Stores content under its checksum, unless it exists already; returns the checksum.
     fn store(&mut self, content: impl Read, size: u64, path: &str) -> Result<String> {
         let folder = self.folder.clone();
@@ -234,7 +241,14 @@ impl Sink for NewSnapshot {
 
     fn add_file(&mut self, path: &str, source: FileSource<'_>) -> Result<AddOutcome> {
         let (immutable, is_linked, created_at) = (source.immutable, source.is_linked, source.created_at);
-        let (mut content, data) = match open(source) {
+        // An object with the same key and size as in the previous snapshot was verified then and is not read again.
+        if let Some(size) = source.unchanged_object_size()
+            && let Some(sum) = self.previous_sum(path, size)
+        {
+            self.record(sum, size, path)?;
+            return Ok(AddOutcome::Copied { size, fault: None });
+        }
+        let (mut content, data) = match open(source)? {
             OpenedFile::Content(content, data) => (content, data),
             OpenedFile::Gone => return Ok(AddOutcome::Gone),
             OpenedFile::Unreadable(fault) => return Ok(AddOutcome::Unreadable(fault)),
@@ -243,17 +257,17 @@ impl Sink for NewSnapshot {
         if !immutable {
             let sum = self.store(&mut content, size, path)?;
             self.record(sum, size, path)?;
-            return Ok(AddOutcome::Copied { fault: content.finish() });
+            return Ok(AddOutcome::Copied { size, fault: content.finish() });
         }
         // A file with the same path and size that was not touched since the previous snapshot was verified then and is not
         // read again.
-        let is_same = self.previous.as_ref().is_some_and(|previous| previous.is_after(&data, is_linked))
-            && content.fault.is_none();
-        let reusable = self.previous_files.get(path).filter(|(previous_size, _)| is_same && *previous_size == size);
-        if let Some((_, sum)) = reusable.filter(|(_, sum)| self.folder.has_blob_of_size(sum, size)) {
-            let sum = sum.clone();
+        let is_same = data.is_some_and(|data| {
+            self.previous.as_ref().is_some_and(|previous| previous.is_after(&data, is_linked))
+                && content.fault.is_none()
+        });
+        if let Some(sum) = self.previous_sum(path, size).filter(|_| is_same) {
             self.record(sum, size, path)?;
-            return Ok(AddOutcome::Copied { fault: None });
+            return Ok(AddOutcome::Copied { size, fault: None });
         }
         let sum = self.store(&mut content, size, path)?;
         let fault = content.finish();
@@ -267,7 +281,7 @@ impl Sink for NewSnapshot {
             },
         );
         self.record(sum, size, path)?;
-        Ok(AddOutcome::Copied { fault: fault.or(modified) })
+        Ok(AddOutcome::Copied { size, fault: fault.or(modified) })
     }
 
     fn finish(&mut self, summary: ManifestSummary) -> Result<ManifestSummary> {

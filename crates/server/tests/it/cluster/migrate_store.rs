@@ -27,7 +27,7 @@ fn serve_from(cluster: &Cluster, data: &str) -> GableCommand {
 }
 
 /// Returns everything that clients see.
-fn observe(server: &ServerProcess) -> impl PartialEq + std::fmt::Debug + use<> {
+pub(super) fn observe(server: &ServerProcess) -> impl PartialEq + std::fmt::Debug + use<> {
     (all_responses(server), REPOSITORIES.map(|path| refs_of(server, path)))
 }
 
@@ -161,7 +161,7 @@ fn wrong_places_are_refused_and_not_changed() {
     let key = cluster.path("key");
     cluster.instance.gable(&["admin", "instance", "create-key", &key]).finish().succeeded();
     let refused = cluster.migrate_store("bucket", &data).finish().refused();
-    assert!(refused.contains("contains another key than"), "{refused}");
+    assert!(refused.contains("does not contain the key of this instance"), "{refused}");
     fs::remove_file(&key).expect("removed");
     // A folder that is in use for something else, or has no instance.
     let refused = cluster.migrate_store("bucket", &cluster.path("none")).finish().refused();
