@@ -1,6 +1,6 @@
 //! The options of a forge, for the server and for commands.
 
-use std::{sync::Arc, thread::available_parallelism};
+use std::{num::NonZeroU16, sync::Arc, thread::available_parallelism};
 
 use anyhow::Result;
 use forge::{
@@ -15,11 +15,22 @@ use webhooks::{JsonPayloadRenderer, TimeFormat};
 
 use crate::data_folder::DataFolder;
 
+/// The kinds of threads that have connections to PostgreSQL: those that read, those that write, and those for long work.
+const KINDS_OF_THREADS: u16 = 3;
+/// The maximum number of connections on a machine with many cores. PostgreSQL accepts 100 by default, from all nodes together.
+const MAX_DEFAULT_CONNECTIONS: u16 = 60;
+
 /// The purpose for which a forge is started.
 #[derive(Clone, Copy)]
 pub(crate) enum ForgeMode {
     /// As a server; this process has exclusive use of the data folder.
-    Serve { cache_size: u64, min_free_disk: u64, allow_local_network: bool, max_push_size: Option<u64> },
+    Serve {
+        cache_size: u64,
+        min_free_disk: u64,
+        allow_local_network: bool,
+        max_push_size: Option<u64>,
+        database_connections: Option<NonZeroU16>,
+    },
     /// For a command, perhaps while a server is running.
     Administer,
 }
@@ -32,13 +43,13 @@ pub(crate) fn forge_options(
     default_projects_limit: i32,
     mode: ForgeMode,
 ) -> Result<Options> {
-    let cores = available_parallelism().map_or(2, usize::from);
-    let (serving, cache_size, min_free_disk, allow_local_network, max_push_size) = match mode {
-        ForgeMode::Serve { cache_size, min_free_disk, allow_local_network, max_push_size } => {
-            (true, cache_size, min_free_disk, allow_local_network, max_push_size)
+    let (serving, cache_size, min_free_disk, allow_local_network, max_push_size, connections) = match mode {
+        ForgeMode::Serve { cache_size, min_free_disk, allow_local_network, max_push_size, database_connections } => {
+            (true, cache_size, min_free_disk, allow_local_network, max_push_size, database_connections)
         }
-        ForgeMode::Administer => (false, 0, 0, false, None),
+        ForgeMode::Administer => (false, 0, 0, false, None, None),
     };
+    let threads = threads_of_each_kind(&database, connections);
     let disk_space = DiskSpace::new(folder.path(), min_free_disk);
     Ok(Options {
         files: folder.files()?,
@@ -49,8 +60,8 @@ pub(crate) fn forge_options(
         allow_local_network,
         max_push_size,
         instance_key,
-        readers: 2 * cores,
-        blocking: 2 * cores,
+        readers: threads,
+        blocking: threads,
         clock: clock(&database)?,
         database,
         secrets: Arc::new(SystemSecrets),
@@ -58,6 +69,22 @@ pub(crate) fn forge_options(
         default_projects_limit,
         payload_renderer: Arc::new(JsonPayloadRenderer::new(Site::new("http://localhost", None), TimeFormat::Gitlab)),
     })
+}
+
+/// Returns the number of threads that read, and of those that do long work. On PostgreSQL as many threads write, and each
+/// thread has its own connection.
+fn threads_of_each_kind(database: &Database, connections: Option<NonZeroU16>) -> usize {
+    let cores = available_parallelism().map_or(2, usize::from);
+    match connections {
+        _ if database.is_sqlite() => 2 * cores,
+        Some(connections) => usize::from(connections.get() / KINDS_OF_THREADS).max(1),
+        None => (2 * cores).min(usize::from(MAX_DEFAULT_CONNECTIONS / KINDS_OF_THREADS)),
+    }
+}
+
+/// Returns the number of connections that a server keeps open at most.
+pub(crate) fn connections_of(options: &Options) -> usize {
+    usize::from(KINDS_OF_THREADS) * options.readers
 }
 
 /// Returns the clock of the database, which all nodes share. The embedded database has none.

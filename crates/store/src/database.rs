@@ -22,6 +22,15 @@ const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 /// The key of PostgreSQL's advisory lock that lets only one of several starting nodes migrate.
 pub(crate) const MIGRATION_LOCK: i64 = 0x6761_626c_6500;
 
+/// How many connections to PostgreSQL may be open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionUsage {
+    /// The number of connections that the server accepts from all nodes together.
+    pub max: i64,
+    /// The number of nodes that were heard of recently.
+    pub other_nodes: i64,
+}
+
 /// The database of an instance.
 #[derive(Clone)]
 pub enum Database {
@@ -102,6 +111,22 @@ impl Database {
             Self::Sqlite(path) => Conn::Sqlite(sqlite::connect_reader(path)?),
             Self::Postgres(target) => Conn::Pg(target.connect_reader()?),
         })
+    }
+
+    /// Returns how many connections PostgreSQL accepts, and how many nodes are registered that may use them; `None` on
+    /// SQLite.
+    pub fn connection_usage(&self) -> Result<Option<ConnectionUsage>, OpenError> {
+        if self.is_sqlite() {
+            return Ok(None);
+        }
+        let mut db = self.connect_reader()?;
+        let query = Fragment::<(BigInt, BigInt)>::new(
+            "SELECT (SELECT sum(CASE name WHEN 'max_connections' THEN setting::bigint ELSE -setting::bigint END)::bigint \
+             FROM pg_settings WHERE name IN ('max_connections', 'superuser_reserved_connections')), \
+             (SELECT count(*) FROM nodes WHERE heartbeat_at > (extract(epoch FROM clock_timestamp()) - 20) * 1000000)",
+        );
+        let (max, other_nodes) = on!(&mut db, conn => query.get_result(conn)).map_err(failed)?;
+        Ok(Some(ConnectionUsage { max, other_nodes }))
     }
 
     /// Opens a connection for reading and writing.

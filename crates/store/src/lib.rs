@@ -35,7 +35,7 @@ mod transactions;
 
 pub use access::Viewer;
 pub use conn::Conn;
-pub use database::{DataVersion, Database, OpenError, SchemaStatus};
+pub use database::{ConnectionUsage, DataVersion, Database, OpenError, SchemaStatus};
 pub use error::{Error, Result};
 pub use issue_visibility::IssueVisibility;
 pub use listener::{Listener, TimeMeasurement};

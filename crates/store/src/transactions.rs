@@ -91,14 +91,11 @@ impl Conn {
         Ok(change_depth(conn, TransactionDepthChange::DecreaseDepth)?)
     }
 
-    /// Makes the server end a transaction of this connection that waits for the next statement for ten seconds: a node that is
+    /// Makes the server end a transaction of this connection that waits for the next statement for five seconds: a node that is
     /// cut off must not hold locks for which all other nodes wait. Has no effect on SQLite.
     pub fn limit_idle_transactions(&mut self) -> Result<()> {
         let Self::Pg(conn) = self else { return Ok(()) };
-        Ok(diesel::connection::SimpleConnection::batch_execute(
-            conn,
-            "SET idle_in_transaction_session_timeout = '10s'",
-        )?)
+        Ok(diesel::connection::SimpleConnection::batch_execute(conn, "SET idle_in_transaction_session_timeout = '5s'")?)
     }
 
     /// Returns the state of the server, with which ids of transactions are valid; `None` on SQLite.

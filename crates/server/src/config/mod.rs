@@ -7,7 +7,7 @@ mod sources;
 
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
-    num::NonZeroU32,
+    num::{NonZeroU16, NonZeroU32},
     path::PathBuf,
     time::Duration,
 };
@@ -46,6 +46,8 @@ pub(crate) struct Config {
     pub(crate) max_push_size: Option<u64>,
     pub(crate) cache_size: u64,
     pub(crate) pack_cache_size: u64,
+    /// The maximum number of connections to the database; `None` depends on the number of cores.
+    pub(crate) database_connections: Option<NonZeroU16>,
     pub(crate) min_free_disk: u64,
     pub(crate) sign_ins_per_minute: Option<NonZeroU32>,
     pub(crate) requests_per_minute: Option<NonZeroU32>,
@@ -110,6 +112,7 @@ fn check(settings: Settings) -> Result<Config> {
         max_push_size: settings.max_push_size.non_zero(),
         cache_size: settings.cache_size.bytes(),
         pack_cache_size: settings.pack_cache_size.bytes(),
+        database_connections: NonZeroU16::new(settings.database_connections),
         min_free_disk: settings.disk.min_free_disk.bytes(),
         sign_ins_per_minute: NonZeroU32::new(settings.sign_ins_per_minute),
         requests_per_minute: NonZeroU32::new(settings.requests_per_minute),

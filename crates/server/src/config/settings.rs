@@ -51,6 +51,10 @@ pub(crate) struct Settings {
     /// Maximum size of the local copies of packs if `store` is set; 0 disables the limit
     #[arg(long, env = "GABLE_PACK_CACHE_SIZE", value_name = "SIZE", default_value = "20G")]
     pub(super) pack_cache_size: ByteSize,
+    /// Number of connections to PostgreSQL that this server keeps open at most; a few more are opened for moments. 0 means six
+    /// per core, at most 60
+    #[arg(long, env = "GABLE_DATABASE_CONNECTIONS", value_name = "COUNT", default_value = "0")]
+    pub(super) database_connections: u16,
     #[command(flatten)]
     pub(super) disk: MinFreeDisk,
     /// Maximum number of sign-in attempts per minute and client address; 0 disables the limit

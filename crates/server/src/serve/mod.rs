@@ -40,7 +40,7 @@ use crate::{
     config::Config,
     data_folder::{DataFolder, ServerLock},
     exit::print_line,
-    forge_options::{ForgeMode, forge_options},
+    forge_options::{ForgeMode, connections_of, forge_options},
     instance::{self, BindingUpdater},
     log_writer::LogWriter,
     logging, migrate, monitoring, permissions,
@@ -127,9 +127,33 @@ impl OpenInstance {
             min_free_disk: config.min_free_disk,
             allow_local_network: config.allow_local_network,
             max_push_size: config.max_push_size,
+            database_connections: config.database_connections,
         };
         let options = forge_options(&folder, database.clone(), key, config.default_projects_limit, mode)?;
+        warn_about_connections(&database, connections_of(&options));
         Ok((Self { folder, database, options, binding_updater }, lock))
+    }
+}
+
+/// Logs a warning if PostgreSQL may refuse connections when all nodes are busy.
+fn warn_about_connections(database: &Database, connections: usize) {
+    let usage = match database.connection_usage() {
+        Ok(Some(usage)) => usage,
+        Ok(None) => return,
+        Err(error) => {
+            warn!(%error, "cannot find out how many connections PostgreSQL accepts");
+            return;
+        }
+    };
+    let needed = usize::try_from(usage.other_nodes + 1).unwrap_or(usize::MAX).saturating_mul(connections);
+    if needed > usize::try_from(usage.max).unwrap_or(usize::MAX) {
+        warn!(
+            nodes = usage.other_nodes + 1,
+            connections_per_node = connections,
+            max_connections = usage.max,
+            "PostgreSQL may refuse connections when all nodes are busy; increase max_connections of PostgreSQL, or reduce \
+             database-connections"
+        );
     }
 }
 

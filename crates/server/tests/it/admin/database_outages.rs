@@ -150,7 +150,7 @@ async fn a_transaction_that_waits_for_long_is_ended_and_runs_again() {
     let reset = move |tx: &mut WriteTx<'_>| {
         let token = runners::reset_registration_token(tx)?;
         if counted.fetch_add(1, Ordering::SeqCst) == 0 {
-            std::thread::sleep(Duration::from_secs(12));
+            std::thread::sleep(Duration::from_secs(8));
         }
         Ok(token)
     };
