@@ -1,4 +1,4 @@
-//! Repeats each fault under load, and checks after each round that nothing was lost.
+//! Repeats faults under load, and checks after each round that nothing was lost.
 
 use std::{path::Path, time::Duration};
 
@@ -20,10 +20,11 @@ const STEADY_TIME: Duration = Duration::from_millis(1500);
 /// How long the last jobs may take; a job whose assignment was lost is queued again after a while.
 const JOBS_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// The result of all rounds of a fault.
+/// The result of all rounds of a campaign.
 #[derive(Debug)]
-pub(crate) struct FaultResult {
-    pub(crate) fault: Fault,
+pub(crate) struct CampaignResult {
+    /// The faults, which take turns.
+    pub(crate) faults: Vec<Fault>,
     /// Why it was not run.
     pub(crate) skipped: Option<String>,
     pub(crate) rounds: usize,
@@ -39,10 +40,10 @@ pub(crate) struct FaultResult {
     pub(crate) seconds: u64,
 }
 
-impl FaultResult {
+impl CampaignResult {
     fn skipped(fault: Fault, reason: &str) -> Self {
         Self {
-            fault,
+            faults: vec![fault],
             skipped: Some(reason.to_owned()),
             rounds: 0,
             acknowledged: [0; KINDS.len()],
@@ -57,6 +58,11 @@ impl FaultResult {
         }
     }
 
+    /// Returns the names of the faults.
+    pub(crate) fn name(&self) -> String {
+        self.faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns whether everything held.
     pub(crate) fn held(&self) -> bool {
         self.findings.problems().next().is_none() && self.violations.is_empty()
@@ -67,14 +73,20 @@ impl FaultResult {
 pub(crate) async fn run(
     options: &Options,
     cluster: &mut Cluster,
-    mut each: impl FnMut(&FaultResult),
-) -> Result<Vec<FaultResult>> {
+    mut each: impl FnMut(&CampaignResult),
+) -> Result<Vec<CampaignResult>> {
+    // The complete check takes longer than a round, so the short form has one for all faults.
+    let campaigns: Vec<Vec<Fault>> = if options.short {
+        vec![options.faults.clone()]
+    } else {
+        options.faults.iter().map(|fault| vec![*fault]).collect()
+    };
     let mut results = Vec::new();
-    for (number, fault) in options.faults.iter().copied().enumerate() {
-        let result = if fault == Fault::OldVersion && options.old_gable.is_none() {
-            FaultResult::skipped(fault, "no earlier version: use --old-gable")
+    for (number, faults) in campaigns.into_iter().enumerate() {
+        let result = if faults == [Fault::OldVersion] && options.old_gable.is_none() {
+            CampaignResult::skipped(Fault::OldVersion, "no earlier version: use --old-gable")
         } else {
-            run_fault(options, cluster, fault, number).await?
+            run_campaign(options, cluster, &faults, number).await?
         };
         each(&result);
         results.push(result);
@@ -82,19 +94,27 @@ pub(crate) async fn run(
     Ok(results)
 }
 
-async fn run_fault(options: &Options, cluster: &mut Cluster, fault: Fault, number: usize) -> Result<FaultResult> {
+/// Repeats faults in turns, and checks everything at the end.
+async fn run_campaign(
+    options: &Options,
+    cluster: &mut Cluster,
+    faults: &[Fault],
+    number: usize,
+) -> Result<CampaignResult> {
     let start = std::time::Instant::now();
     let seed = options.seed.wrapping_mul(1000).wrapping_add(u64::try_from(number).unwrap_or_default());
     let mut rng = Rng::new(seed);
     let clones = cluster.folder.join("clones");
     std::fs::create_dir_all(&clones)?;
-    // A prefix per fault: the projects of each have their own names.
-    let name = format!("{}-{number}", fault.name());
+    // The projects of each campaign have their own names.
+    let name = format!("{}-{number}", faults[0].name());
     let mut load = Load::start(cluster.balancer.http, cluster.receiver_address, &name, &clones, rng.next_u64()).await?;
     let affected = cluster.proxy.affected();
     let mut findings = Findings::default();
     let (mut gaps, mut checked, mut rounds) = (Vec::new(), 0, 0);
-    for round in 0..options.rounds {
+    let total = options.rounds * faults.len();
+    for round in 0..total {
+        let fault = faults[round % faults.len()];
         tokio::time::sleep(STEADY_TIME).await;
         load.start_gap();
         let injected = fault.inject(cluster, round, options.hold.map(Duration::from_secs), &mut rng).await?;
@@ -117,16 +137,13 @@ async fn run_fault(options: &Options, cluster: &mut Cluster, fault: Fault, numbe
         drop(paused);
         let problems = found.problems().count();
         println!(
-            "{} {}/{}: {checked} writes acknowledged, no write for {:.1} s, {} probes failed, {problems} problems",
+            "{} {}/{total}: {checked} writes acknowledged, no write for {:.1} s, {} probes failed, {problems} problems",
             fault.name(),
             round + 1,
-            options.rounds,
             gap.longest.as_secs_f64(),
             gap.failed,
         );
-        for problem in found.problems().take(10) {
-            println!("  {problem}");
-        }
+        found.print();
         findings.add(found);
     }
     if let Err(error) = load.finish_jobs(JOBS_TIMEOUT).await {
@@ -136,8 +153,8 @@ async fn run_fault(options: &Options, cluster: &mut Cluster, fault: Fault, numbe
     findings.add(checker::check_all(&cluster.clients(), &load.shared, &cluster.receiver).await);
     findings.add(check_empty_cache(cluster, &load, number, &clones).await?);
     let ledger = &load.shared.ledger;
-    let result = FaultResult {
-        fault,
+    let result = CampaignResult {
+        faults: faults.to_vec(),
         skipped: None,
         rounds,
         acknowledged: ledger.counts(),
@@ -150,8 +167,9 @@ async fn run_fault(options: &Options, cluster: &mut Cluster, fault: Fault, numbe
         store_requests: cluster.proxy.affected() - affected,
         seconds: start.elapsed().as_secs(),
     };
-    for text in result.findings.problems().chain(&result.violations).take(20) {
-        println!("  {text}");
+    result.findings.print();
+    for text in &result.violations {
+        println!("  violation: {text}");
     }
     for text in &result.samples {
         println!("  unexpected response: {text}");
@@ -159,7 +177,7 @@ async fn run_fault(options: &Options, cluster: &mut Cluster, fault: Fault, numbe
     Ok(result)
 }
 
-/// Starts a node with an empty cache, and clones everything from it.
+/// Starts a node with an empty cache, and reads everything from it.
 async fn check_empty_cache(cluster: &mut Cluster, load: &Load, number: usize, folder: &Path) -> Result<Findings> {
     let index = number % cluster.nodes.len();
     let Cluster { nodes, network, settings, .. } = cluster;
@@ -167,5 +185,5 @@ async fn check_empty_cache(cluster: &mut Cluster, load: &Load, number: usize, fo
     node.stop().await?;
     node.clear_cache()?;
     node.start_and_wait(network, settings, &Start::default()).await?;
-    Ok(checker::check_clones(&(node.host.name, node.client()), &load.shared, folder).await)
+    Ok(checker::check_empty_node(&("a node with an empty cache", node.client()), &load.shared, folder).await)
 }

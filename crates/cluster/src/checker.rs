@@ -26,6 +26,9 @@ const CONCURRENCY: usize = 8;
 /// deliveries are repeated with growing delays.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(180);
 
+/// The number of problems of each kind that are printed.
+const PRINTED_PROBLEMS: usize = 5;
+
 /// A node with its name.
 pub(crate) type NamedNode = (&'static str, Client);
 
@@ -57,17 +60,30 @@ impl Findings {
         self.unfinished_jobs.extend(other.unfinished_jobs);
     }
 
-    /// Returns all that must not happen.
+    /// Returns everything that must not happen, with a title for each kind.
+    fn problems_by_kind(&self) -> [(&'static str, &[String]); 6] {
+        [
+            ("lost", &self.losses),
+            ("two events", &self.duplicated_events),
+            ("no event", &self.missing_events),
+            ("no webhook", &self.missing_webhooks),
+            ("job twice", &self.repeated_jobs),
+            ("job not ended", &self.unfinished_jobs),
+        ]
+    }
+
+    /// Returns everything that must not happen.
     pub(crate) fn problems(&self) -> impl Iterator<Item = &String> {
-        let lists = [
-            &self.losses,
-            &self.duplicated_events,
-            &self.missing_events,
-            &self.missing_webhooks,
-            &self.repeated_jobs,
-            &self.unfinished_jobs,
-        ];
-        lists.into_iter().flatten()
+        self.problems_by_kind().into_iter().flat_map(|(_, problems)| problems)
+    }
+
+    /// Prints the first problems of each kind.
+    pub(crate) fn print(&self) {
+        for (kind, problems) in self.problems_by_kind() {
+            for problem in problems.iter().take(PRINTED_PROBLEMS) {
+                println!("  {kind}: {problem}");
+            }
+        }
     }
 }
 
@@ -104,9 +120,9 @@ pub(crate) async fn check_all(nodes: &[NamedNode], shared: &Shared, receiver: &R
     findings
 }
 
-/// Checks that clones from a node are complete.
-pub(crate) async fn check_clones(node: &NamedNode, shared: &Shared, folder: &std::path::Path) -> Findings {
-    let mut findings = Findings::default();
+/// Checks that a node with an empty cache has all writes, and that clones from it are complete.
+pub(crate) async fn check_empty_node(node: &NamedNode, shared: &Shared, folder: &std::path::Path) -> Findings {
+    let mut findings = check_writes(std::slice::from_ref(node), shared.ledger.writes_after(0)).await;
     for project in shared.projects.with_repository() {
         let clone = folder.join("checked-clone");
         let _ = tokio::fs::remove_dir_all(&clone).await;
@@ -266,9 +282,9 @@ fn check_events(project: i64, events: &[RefChange], refs: &BTreeMap<String, Stri
     for event in events {
         let previous = last.insert(&event.name, event);
         if previous == Some(event) {
-            findings.duplicated_events.push(format!("two events: {event:?}"));
+            findings.duplicated_events.push(format!("{event:?}"));
         } else if event.before != previous.map_or(ZERO, |previous| &previous.after) {
-            findings.missing_events.push(format!("no event before {event:?}; the previous one is {previous:?}"));
+            findings.missing_events.push(format!("before {event:?}; the previous one is {previous:?}"));
         }
     }
     for (name, target) in refs {
@@ -361,7 +377,7 @@ async fn check_webhooks((_, client): &NamedNode, shared: &Shared, receiver: &Rec
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             match receiver.count(&event) {
-                0 => findings.missing_webhooks.push(format!("not delivered: {event:?}")),
+                0 => findings.missing_webhooks.push(format!("{event:?}")),
                 count => findings.repeated_webhooks += u64::from(count - 1),
             }
         }

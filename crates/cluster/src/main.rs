@@ -151,5 +151,5 @@ async fn run(options: &Options, folder: &Path) -> Result<bool> {
         let written = std::fs::write(path, report::page(options, &results));
         written.with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(results.iter().all(campaign::FaultResult::held))
+    Ok(results.iter().all(campaign::CampaignResult::held))
 }

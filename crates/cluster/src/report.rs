@@ -5,10 +5,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use crate::{campaign::FaultResult, faults::FAULTS, ledger::KINDS, options::Options};
+use crate::{campaign::CampaignResult, faults::FAULTS, ledger::KINDS, options::Options};
 
 /// Returns the table of results.
-pub(crate) fn table(results: &[FaultResult]) -> String {
+pub(crate) fn table(results: &[CampaignResult]) -> String {
     let mut text = format!(
         "| Fault | Rounds | Acknowledged: {} | Probes | Lost | Events twice / missing | Webhooks missing (repeated) | Jobs twice / not ended | \
          Longest time without a write: median / max | Failed probes | Errors: no response / 5xx / other | Store requests affected | Seconds | Verdict |\n\
@@ -17,7 +17,7 @@ pub(crate) fn table(results: &[FaultResult]) -> String {
     );
     for result in results {
         if let Some(reason) = &result.skipped {
-            text += &format!("| {} | 0 | skipped: {reason} | | | | | | | | | | | |\n", result.fault.name());
+            text += &format!("| {} | 0 | skipped: {reason} | | | | | | | | | | | |\n", result.name());
             continue;
         }
         let counts = result.acknowledged.map(|count| count.to_string()).join(" / ");
@@ -26,7 +26,7 @@ pub(crate) fn table(results: &[FaultResult]) -> String {
         let failed: u64 = result.gaps.iter().map(|gap| gap.failed).sum();
         text += &format!(
             "| {} | {} | {counts} | {} | {} | {} / {} | {} ({}) | {} / {} | {:.1} s / {:.1} s | {failed} | {} / {} / {} | {} | {} | {} |\n",
-            result.fault.name(),
+            result.name(),
             result.rounds,
             result.probes,
             found.losses.len(),
@@ -50,7 +50,7 @@ pub(crate) fn table(results: &[FaultResult]) -> String {
 }
 
 /// Returns the whole page.
-pub(crate) fn page(options: &Options, results: &[FaultResult]) -> String {
+pub(crate) fn page(options: &Options, results: &[CampaignResult]) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let rounds: usize = results.iter().map(|result| result.rounds).sum();
     let writes: u64 = results.iter().map(|result| result.acknowledged.iter().sum::<u64>() + result.probes).sum();
@@ -64,7 +64,7 @@ pub(crate) fn page(options: &Options, results: &[FaultResult]) -> String {
         table(results)
     );
     for (fault, name, description) in FAULTS {
-        if results.iter().any(|result| result.fault == fault) {
+        if results.iter().any(|result| result.faults.contains(&fault)) {
             text += &format!("- **{name}**: {description}.\n");
         }
     }
@@ -72,7 +72,7 @@ pub(crate) fn page(options: &Options, results: &[FaultResult]) -> String {
         .iter()
         .flat_map(|result| {
             let all = result.findings.problems().chain(&result.violations);
-            all.map(|text| format!("- {}: {text}\n", result.fault.name())).take(10)
+            all.map(|text| format!("- {}: {text}\n", result.name())).take(10)
         })
         .collect();
     if !problems.is_empty() {
