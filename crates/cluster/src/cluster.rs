@@ -32,7 +32,7 @@ pub(crate) struct Cluster {
     pub(crate) receiver_address: SocketAddr,
     pub(crate) settings: NodeSettings,
     pub(crate) old_gable: Option<PathBuf>,
-    _store: Store,
+    pub(crate) store: Store,
     pub(crate) database: Database,
     pub(crate) network: Network,
     pub(crate) folder: PathBuf,
@@ -61,7 +61,7 @@ impl Cluster {
         run(std::process::Command::new(&options.gable).args(["admin", "instance", "create-key"]).arg(&instance_key))?;
         let settings = NodeSettings {
             gable: options.gable.clone(),
-            database: database.url(&network)?,
+            database: database.url(&network, "gable")?,
             store: Some(Store::url("cluster")),
             store_variables: store.variables(proxy_address),
             instance_key,
@@ -83,7 +83,7 @@ impl Cluster {
             receiver_address,
             settings,
             old_gable,
-            _store: store,
+            store,
             database,
             network,
             folder,

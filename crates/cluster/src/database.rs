@@ -28,14 +28,14 @@ pub(crate) enum Database {
 }
 
 impl Database {
-    /// Returns the URL for the nodes.
-    pub(crate) fn url(&self, network: &Network) -> Result<String> {
+    /// Returns the URL of a database; a single server has only one.
+    pub(crate) fn url(&self, network: &Network, name: &str) -> Result<String> {
         match self {
             Self::Single(url) => Ok(url.clone()),
             Self::Patroni(_) => {
                 let hosts = DATABASES.iter().map(|host| Ok(network.address(*host, 5432)?.to_string()));
                 let hosts = hosts.collect::<Result<Vec<_>>>()?.join(",");
-                Ok(format!("postgres://postgres@{hosts}/gable?target_session_attrs=read-write"))
+                Ok(format!("postgres://postgres@{hosts}/{name}?target_session_attrs=read-write"))
             }
         }
     }
@@ -66,12 +66,17 @@ impl Patroni {
         let servers = servers.try_into().ok().context("two servers")?;
         let patroni = Self { etcd, servers, folder };
         patroni.wait_until_synchronous(network, STARTUP_TIMEOUT).await?;
-        let primary = patroni.primary(network).await.context("no server is the primary")?;
+        patroni.create_database(network, "gable").await?;
+        Ok(patroni)
+    }
+
+    /// Creates an empty database.
+    pub(crate) async fn create_database(&self, network: &Network, name: &str) -> Result<()> {
+        let primary = self.primary(network).await.context("no server is the primary")?;
         let address = network.address(primary, 5432)?;
         let mut psql = Command::new("psql");
-        psql.args(["--username=postgres", "--command=CREATE DATABASE gable", "--quiet"]);
-        run(psql.arg(format!("--host={}", address.ip())).arg(format!("--port={}", address.port())))?;
-        Ok(patroni)
+        psql.args(["--username=postgres", "--quiet"]).arg(format!("--command=CREATE DATABASE {name}"));
+        run(psql.arg(format!("--host={}", address.ip())).arg(format!("--port={}", address.port()))).map(drop)
     }
 
     /// Returns the server that accepts writes.

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a command-line tool prints to the terminal")]
 
 mod balancer;
+mod bench;
 mod campaign;
 mod checker;
 mod cluster;
@@ -142,6 +143,14 @@ async fn run(options: &Options, folder: &Path) -> Result<bool> {
     println!("starting the cluster");
     let mut cluster = cluster::Cluster::start(options, folder).await?;
     println!("the cluster is ready");
+    if options.bench {
+        let page = bench::run(&mut cluster).await?;
+        println!("\n{page}");
+        if let Some(path) = &options.report {
+            std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        return Ok(true);
+    }
     let results = campaign::run(options, &mut cluster, |result| {
         println!("\n{}", report::table(std::slice::from_ref(result)));
     })

@@ -76,6 +76,14 @@ impl Node {
         self.folder.join("cache")
     }
 
+    /// Returns the processor time that the node and its finished children have used.
+    pub(crate) fn processor_time(&self) -> Result<Duration> {
+        let id = self.process.as_ref().context("the node does not run")?.id();
+        let stat =
+            fs::read_to_string(format!("/proc/{id}/stat")).context("cannot read the processor time of a node")?;
+        processor_time(&stat).context("cannot read the processor time of a node")
+    }
+
     /// Starts the node, without waiting until it is ready.
     pub(crate) fn start(&mut self, network: &Network, settings: &NodeSettings, start: &Start) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.folder.with_extension("log"));
@@ -184,10 +192,31 @@ impl Drop for Node {
     }
 }
 
+/// Returns the processor time in a line of `/proc/PID/stat`.
+fn processor_time(stat: &str) -> Option<Duration> {
+    // Fields are counted after the name, which is in parentheses and may contain spaces. A tick is a hundredth of a
+    // second.
+    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+    let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    Some(Duration::from_millis(10 * ticks))
+}
+
 /// Returns the library that changes the time of a process.
 fn faketime() -> Result<PathBuf> {
     let name = "faketime/libfaketimeMT.so.1";
     let folders =
         fs::read_dir("/usr/lib").context("cannot read /usr/lib")?.flatten().map(|entry| entry.path().join(name));
     folders.chain([Path::new("/usr/lib").join(name)]).find(|path| path.is_file()).context("libfaketime is missing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_the_sum_of_user_and_system_time() {
+        let stat = "42 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 100 20 3 1 20 0 9";
+        assert_eq!(processor_time(stat), Some(Duration::from_millis(1240)));
+        assert_eq!(processor_time("42"), None);
+    }
 }

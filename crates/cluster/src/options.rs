@@ -69,6 +69,9 @@ impl Options {
         if let Some(fault) = options.faults.iter().find(|fault| options.short && !fault.is_in_short_form()) {
             bail!("{} requires the full form, without --short", fault.name());
         }
+        if options.short && options.bench {
+            bail!("--bench requires the full form, without --short");
+        }
         if options.short && options.database.is_none() {
             bail!("--short requires --database");
         }
@@ -108,6 +111,7 @@ mod tests {
         check("--faults flood", "unknown fault flood; choose from node-kill");
         check("--short --database x --faults clock-offset", "clock-offset requires the full form");
         check("--rounds many", "many is not a number");
+        check("--short --bench", "--bench requires the full form");
         check("--short", "--short requires --database");
         check("--fast", "unknown flag --fast");
     }

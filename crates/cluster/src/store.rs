@@ -45,6 +45,19 @@ impl Store {
         format!("s3://{BUCKET}/{prefix}")
     }
 
+    /// Returns the URL of an object, and the options of curl to write it.
+    pub(crate) fn curl_upload(&self, key: &str) -> (String, Vec<String>) {
+        let variable = |name: &str| {
+            let found = self.variables.iter().find(|(known, _)| known == name);
+            found.map_or("", |(_, value)| value.as_str())
+        };
+        let user = format!("{}:{}", variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"));
+        let signature = format!("aws:amz:{}:s3", variable("AWS_REGION"));
+        let options =
+            ["--aws-sigv4", &signature, "--user", &user, "--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD"];
+        (format!("http://{}/{BUCKET}/{key}", self.address), options.map(ToOwned::to_owned).to_vec())
+    }
+
     /// Returns the variables of a node that reaches the store at an address.
     pub(crate) fn variables(&self, endpoint: SocketAddr) -> Vec<(String, String)> {
         let endpoint = ("AWS_ENDPOINT_URL".to_owned(), format!("http://{endpoint}"));

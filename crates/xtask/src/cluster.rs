@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{
     postgres::Postgres,
     steps,
-    system::{self, ETCD, FAKETIME, HAPROXY, IPROUTE, NFTABLES, OPENSSL, PATRONI, POSTGRES},
+    system::{self, CURL, ETCD, FAKETIME, HAPROXY, IPROUTE, NFTABLES, OPENSSL, PATRONI, POSTGRES},
     workspace::{cache_folder, cargo, program, root},
 };
 
@@ -37,7 +37,7 @@ pub(crate) fn run(flags: &[String]) -> Result<()> {
         }
         Some(postgres)
     } else {
-        system::install_missing(&[POSTGRES, PATRONI, ETCD, HAPROXY, IPROUTE, NFTABLES, FAKETIME])?;
+        system::install_missing(&[POSTGRES, PATRONI, ETCD, HAPROXY, IPROUTE, NFTABLES, FAKETIME, CURL])?;
         if !has_flag("--garage") {
             cluster.arg("--garage").arg(install_garage()?);
         }

@@ -24,7 +24,8 @@ pub(crate) struct Project {
 }
 
 impl Project {
-    async fn create(client: &Client, name: String) -> Result<(Self, Value)> {
+    /// Creates a project; returns it with the response.
+    pub(crate) async fn create(client: &Client, name: String) -> Result<(Self, Value)> {
         let made = client.create("/api/v3/projects", &json!({ "name": name, "path": name })).await?;
         Ok((Self { id: made["id"].as_i64().context("a project has no id")?, path: name }, made))
     }
