@@ -17,6 +17,7 @@ const EXAMPLE: &str = include_str!("../../../examples/cluster/haproxy.cfg");
 pub(crate) struct Balancer {
     process: Child,
     pub(crate) http: SocketAddr,
+    pub(crate) ssh: SocketAddr,
 }
 
 impl Balancer {
@@ -29,7 +30,7 @@ impl Balancer {
         let log = File::create(folder.join("haproxy.log")).context("cannot write the log of haproxy")?;
         let mut command = network.command(BALANCER, "haproxy");
         command.arg("-db").arg("-f").arg(&path).stdout(log.try_clone()?).stderr(log);
-        Ok(Self { process: command.spawn().context("cannot start haproxy")?, http })
+        Ok(Self { process: command.spawn().context("cannot start haproxy")?, http, ssh })
     }
 }
 

@@ -108,7 +108,7 @@ async fn run_campaign(
     std::fs::create_dir_all(&clones)?;
     // The projects of each campaign have their own names.
     let name = format!("{}-{number}", faults[0].name());
-    let mut load = Load::start(cluster.balancer.http, cluster.receiver_address, &name, &clones, rng.next_u64()).await?;
+    let mut load = Load::start(&cluster.balancer, cluster.receiver_address, &name, &clones, rng.next_u64()).await?;
     let affected = cluster.proxy.affected();
     let mut findings = Findings::default();
     let (mut gaps, mut checked, mut rounds) = (Vec::new(), 0, 0);

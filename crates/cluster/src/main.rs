@@ -155,7 +155,9 @@ async fn run(options: &Options, folder: &Path) -> Result<bool> {
         println!("\n{}", report::table(std::slice::from_ref(result)));
     })
     .await?;
-    println!("\n{}", report::table(&results));
+    if results.len() > 1 {
+        println!("\n{}", report::table(&results));
+    }
     if let Some(path) = &options.report {
         let written = std::fs::write(path, report::page(options, &results));
         written.with_context(|| format!("cannot write {}", path.display()))?;

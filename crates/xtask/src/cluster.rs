@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{
     postgres::Postgres,
     steps,
-    system::{self, CURL, ETCD, FAKETIME, HAPROXY, IPROUTE, NFTABLES, OPENSSL, PATRONI, POSTGRES},
+    system::{self, CURL, ETCD, FAKETIME, HAPROXY, IPROUTE, NFTABLES, OPENSSL, PATRONI, POSTGRES, SSH},
     workspace::{cache_folder, cargo, program, root},
 };
 
@@ -28,7 +28,7 @@ pub(crate) fn run(flags: &[String]) -> Result<()> {
         cluster.arg("--gable").arg(program(profile, "gable"));
     }
     let postgres = if is_short {
-        system::install_missing(&[POSTGRES, OPENSSL, HAPROXY])?;
+        system::install_missing(&[POSTGRES, OPENSSL, HAPROXY, SSH])?;
         let postgres = Postgres::start()?;
         cluster.arg("--database").arg(postgres.url());
         if !has_flag("--test-bucket") {
@@ -37,7 +37,7 @@ pub(crate) fn run(flags: &[String]) -> Result<()> {
         }
         Some(postgres)
     } else {
-        system::install_missing(&[POSTGRES, PATRONI, ETCD, HAPROXY, IPROUTE, NFTABLES, FAKETIME, CURL])?;
+        system::install_missing(&[POSTGRES, PATRONI, ETCD, HAPROXY, IPROUTE, NFTABLES, FAKETIME, CURL, SSH])?;
         if !has_flag("--garage") {
             cluster.arg("--garage").arg(install_garage()?);
         }

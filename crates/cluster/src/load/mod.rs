@@ -6,6 +6,7 @@ mod probe;
 mod projects;
 mod pushes;
 mod runners;
+mod ssh_key;
 
 pub(crate) use probe::Gap;
 pub(crate) use projects::{Project, Projects};
@@ -26,7 +27,14 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{http::Client, ledger::Ledger, load::probe::Probe, nodes::TOKEN, rng::Rng};
+use crate::{
+    balancer::Balancer,
+    http::Client,
+    ledger::Ledger,
+    load::{probe::Probe, ssh_key::SshKey},
+    nodes::TOKEN,
+    rng::Rng,
+};
 
 /// How long a client waits for a response.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -36,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) projects: Projects,
     balancer: SocketAddr,
+    ssh: SocketAddr,
+    ssh_key: SshKey,
     stopped: AtomicBool,
     /// Clients hold it for reading during an operation, so all of them are idle while it is held for writing.
     pause: RwLock<()>,
@@ -56,6 +66,11 @@ impl Shared {
     fn url(&self, project: &Project) -> String {
         project.url(self.balancer)
     }
+
+    /// Returns the setting of git and the URL of a repository for SSH through the load balancer.
+    fn ssh_url(&self, project: &Project) -> (String, String) {
+        (self.ssh_key.git_setting(self.ssh), project.ssh_url(self.ssh))
+    }
 }
 
 /// Running clients.
@@ -68,17 +83,21 @@ pub(crate) struct Load {
 impl Load {
     /// Creates projects and starts the clients; `folder` is for their clones.
     pub(crate) async fn start(
-        balancer: SocketAddr,
+        balancer: &Balancer,
         receiver: SocketAddr,
         name: &str,
         folder: &Path,
         seed: u64,
     ) -> Result<Self> {
-        let projects = Projects::create(&Client::new(balancer, Some(TOKEN)), receiver, name).await?;
+        let (client, ssh) = (Client::new(balancer.http, Some(TOKEN)), balancer.ssh);
+        let projects = Projects::create(&client, receiver, name).await?;
+        let ssh_key = SshKey::create(&client, folder, name).await?;
         let shared = Arc::new(Shared {
             ledger: Ledger::default(),
             projects,
-            balancer,
+            balancer: balancer.http,
+            ssh,
+            ssh_key,
             stopped: AtomicBool::new(false),
             pause: RwLock::new(()),
         });

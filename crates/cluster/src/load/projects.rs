@@ -35,6 +35,11 @@ impl Project {
         format!("http://root:{TOKEN}@{address}/root/{}.git", self.path)
     }
 
+    /// Returns the URL of the repository for SSH.
+    pub(crate) fn ssh_url(&self, address: SocketAddr) -> String {
+        format!("ssh://git@{}/root/{}.git", address.ip(), self.path)
+    }
+
     /// Returns the path in the API.
     pub(crate) fn api(&self) -> String {
         format!("/api/v3/projects/{}", self.id)

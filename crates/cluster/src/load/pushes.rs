@@ -1,4 +1,4 @@
-//! Clients that push with git over HTTP.
+//! Clients that push with git over HTTP and SSH.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -12,7 +12,12 @@ use crate::{
 /// Pushes to a project until clients are stopped: in turn a new branch, and an existing one that grows.
 pub(super) async fn run(shared: Arc<Shared>, number: usize, folder: PathBuf, mut rng: Rng) {
     let project = shared.projects.pushed[number].clone();
-    let url = shared.url(&project);
+    // The last client uses SSH.
+    let (setting, url) = if number + 1 == shared.projects.pushed.len() {
+        shared.ssh_url(&project)
+    } else {
+        ("core.askPass=".to_owned(), shared.url(&project))
+    };
     if let Err(error) = prepare(&folder).await {
         shared.ledger.violation(format!("cannot create a local repository: {error}"));
         return;
@@ -32,7 +37,7 @@ pub(super) async fn run(shared: Arc<Shared>, number: usize, folder: PathBuf, mut
         };
         let name = if count % 2 == 0 { format!("refs/heads/new-{count}") } else { "refs/heads/line".to_owned() };
         shared.ledger.start_push(project.id, &name, &commit);
-        match git(&folder, &["push", "-q", &url, &format!("{commit}:{name}")], b"").await {
+        match git(&folder, &["-c", &setting, "push", "-q", &url, &format!("{commit}:{name}")], b"").await {
             Ok(_) => shared.ledger.acknowledge(Write::Push { project: project.id, name, target: commit.clone() }),
             Err(messages) => shared.ledger.git_failed("push", &messages),
         }
