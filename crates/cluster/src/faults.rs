@@ -22,6 +22,8 @@ use crate::{
 const CLOCK_OFFSET: i32 = 120;
 /// The delay of a slow store: longer than most requests, shorter than the timeout of a node.
 const STORE_DELAY: Duration = Duration::from_secs(3);
+/// The shortest and the longest duration of a partition, in seconds: connections survive a short one.
+const PARTITION_DURATION: (u64, u64) = (4, 20);
 /// The time after which a primary that was killed is started again: later than the fail-over.
 const PRIMARY_DOWNTIME: Duration = Duration::from_secs(12);
 
@@ -46,9 +48,9 @@ pub(crate) enum Fault {
 /// All faults with their names and descriptions.
 pub(crate) const FAULTS: [(Fault, &str, &str); 13] = [
     (Fault::NodeKill, "node-kill", "kill -9 of a node, which is started again after up to 3 s"),
-    (Fault::PartitionDatabase, "partition-database", "a node reaches neither PostgreSQL server for 8 s"),
-    (Fault::PartitionStore, "partition-store", "a node does not reach the store for 8 s"),
-    (Fault::PartitionBalancer, "partition-balancer", "a node is not reached by the load balancer for 8 s"),
+    (Fault::PartitionDatabase, "partition-database", "a node reaches neither PostgreSQL server for 4 to 20 s"),
+    (Fault::PartitionStore, "partition-store", "a node does not reach the store for 4 to 20 s"),
+    (Fault::PartitionBalancer, "partition-balancer", "a node is not reached by the load balancer for 4 to 20 s"),
     (Fault::DatabaseKill, "database-kill", "kill -9 of the primary PostgreSQL server with its Patroni, for 12 s"),
     (Fault::DatabaseSwitchover, "database-switchover", "the PostgreSQL servers exchange their roles"),
     (Fault::StoreUnavailable, "store-unavailable", "the store answers 503 for 6 s"),
@@ -102,17 +104,17 @@ impl Fault {
                 let servers = DATABASES.iter().map(|host| cluster.network.address(*host, 0));
                 let servers = servers.collect::<Result<Vec<_>>>()?;
                 cluster.network.partition(cluster.nodes[node].host, &servers)?;
-                seconds(8)
+                partition_duration(rng)
             }
             Self::PartitionStore => {
                 let store = cluster.network.address(CAMPAIGN, 3900)?;
                 cluster.network.partition(cluster.nodes[node].host, &[store])?;
-                seconds(8)
+                partition_duration(rng)
             }
             Self::PartitionBalancer => {
                 let balancer = cluster.network.address(BALANCER, 0)?;
                 cluster.network.partition(cluster.nodes[node].host, &[balancer])?;
-                seconds(8)
+                partition_duration(rng)
             }
             Self::DatabaseKill => {
                 let (patroni, network) = cluster.patroni()?;
@@ -185,6 +187,11 @@ impl Fault {
             }
         }
     }
+}
+
+fn partition_duration(rng: &mut Rng) -> Duration {
+    let (shortest, longest) = PARTITION_DURATION;
+    Duration::from_secs(shortest + rng.next_u64() % (longest - shortest + 1))
 }
 
 /// Stops a node and starts it differently.
