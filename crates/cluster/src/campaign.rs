@@ -69,11 +69,11 @@ impl CampaignResult {
     }
 }
 
-/// Runs all selected faults. `each` gets each result.
+/// Runs all selected faults. After each campaign `each` gets all results so far.
 pub(crate) async fn run(
     options: &Options,
     cluster: &mut Cluster,
-    mut each: impl FnMut(&CampaignResult),
+    mut each: impl FnMut(&[CampaignResult]) -> Result<()>,
 ) -> Result<Vec<CampaignResult>> {
     // The complete check takes longer than a round, so the short form has one for all faults.
     let campaigns: Vec<Vec<Fault>> = if options.short {
@@ -88,8 +88,8 @@ pub(crate) async fn run(
         } else {
             run_campaign(options, cluster, &faults, number).await?
         };
-        each(&result);
         results.push(result);
+        each(&results)?;
     }
     Ok(results)
 }

@@ -151,16 +151,13 @@ async fn run(options: &Options, folder: &Path) -> Result<bool> {
         }
         return Ok(true);
     }
-    let results = campaign::run(options, &mut cluster, |result| {
-        println!("\n{}", report::table(std::slice::from_ref(result)));
+    let results = campaign::run(options, &mut cluster, |results| {
+        println!("\n{}", report::table(results));
+        // Also if a later campaign is interrupted.
+        let Some(path) = &options.report else { return Ok(()) };
+        let written = std::fs::write(path, report::page(options, results));
+        written.with_context(|| format!("cannot write {}", path.display()))
     })
     .await?;
-    if results.len() > 1 {
-        println!("\n{}", report::table(&results));
-    }
-    if let Some(path) = &options.report {
-        let written = std::fs::write(path, report::page(options, &results));
-        written.with_context(|| format!("cannot write {}", path.display()))?;
-    }
     Ok(results.iter().all(campaign::CampaignResult::held))
 }
