@@ -1,6 +1,5 @@
 //! Development tasks: `cargo xtask test`, `cargo xtask check`, `cargo xtask bench`, `cargo xtask seed`,
-//! `cargo xtask load`, `cargo xtask crash`, `cargo xtask pictures`,
-//! `cargo xtask dist`.
+//! `cargo xtask load`, `cargo xtask crash`, `cargo xtask cluster`, `cargo xtask pictures`, `cargo xtask dist`.
 
 #![expect(clippy::print_stdout, reason = "a command-line tool prints to the terminal")]
 
@@ -8,6 +7,7 @@ mod bench;
 mod check;
 mod child_guard;
 mod clients;
+mod cluster;
 mod crash;
 mod dist;
 mod gable_server;
@@ -39,6 +39,10 @@ cargo xtask load [--users N] [--seconds N] [--until-overload] [--data DIR] [--da
 cargo xtask crash [--runs N] [--only NAME] [--seed N] [--model NAME] [--report FILE] [--sqlite] [--postgres]
                                                        crash the server during writes: kills, power cuts and full
                                                        disks; default: 300 crashes in total
+cargo xtask cluster [--short] [--bench] [--faults LIST] [--rounds N] [--hold SECONDS] [--seed N] [--report FILE]
+                    [--keep] [--folder DIR] [--gable PROGRAM] [--old-gable PROGRAM] [--garage PROGRAM] [--test-bucket PROGRAM]
+                                                       let parts of a cluster of three nodes fail under load; the full
+                                                       form requires root; default: 50 rounds of each fault
 cargo xtask pictures [FOLDER]                          take pictures of the web interface; default: target/pictures
 cargo xtask dist [--profile NAME]                      build an archive and a Debian package";
 
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Some((command, rest)) if command == "seed" => seed::run(rest),
         Some((command, rest)) if command == "load" => load::run(rest),
         Some((command, rest)) if command == "crash" => crash::CrashOptions::read(rest).and_then(crash::run),
+        Some((command, rest)) if command == "cluster" => cluster::run(rest),
         Some((command, rest)) if command == "pictures" => web::take_pictures(rest),
         Some((command, rest)) if command == "dist" => dist::DistOptions::read(rest).and_then(dist::run),
         _ => Err(anyhow!("usage:\n{USAGE}")),

@@ -40,6 +40,24 @@ pub(crate) const SLIRP: Requirement = Requirement {
     is_installed: || find("slirp4netns").is_some() && find("ip").is_some(),
     packages: &["slirp4netns", "iproute2"],
 };
+/// A cluster of PostgreSQL servers.
+pub(crate) const PATRONI: Requirement =
+    Requirement { name: "Patroni", is_installed: || find("patroni").is_some(), packages: &["patroni", "python3-etcd"] };
+/// Elects the primary of PostgreSQL servers.
+pub(crate) const ETCD: Requirement =
+    Requirement { name: "etcd", is_installed: || find("etcd").is_some(), packages: &["etcd-server"] };
+/// The load balancer in front of nodes.
+pub(crate) const HAPROXY: Requirement =
+    Requirement { name: "haproxy", is_installed: || find("haproxy").is_some(), packages: &["haproxy"] };
+/// Creates network namespaces.
+pub(crate) const IPROUTE: Requirement =
+    Requirement { name: "iproute2", is_installed: || find("ip").is_some(), packages: &["iproute2"] };
+/// Drops packets between nodes.
+pub(crate) const NFTABLES: Requirement =
+    Requirement { name: "nftables", is_installed: || find("nft").is_some(), packages: &["nftables"] };
+/// Runs programs with a wrong clock.
+pub(crate) const FAKETIME: Requirement =
+    Requirement { name: "faketime", is_installed: || find("faketime").is_some(), packages: &["faketime"] };
 /// Runs the clients in Python.
 pub(crate) const PYTHON: Requirement =
     Requirement { name: "Python with venv", is_installed: has_python, packages: &["python3", "python3-venv"] };

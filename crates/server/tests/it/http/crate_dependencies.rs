@@ -19,6 +19,8 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     // The globs of artifacts and caches are those of `changes` and `exists`.
     ("runner", &["ci", "tls"]),
     ("server", &["api", "files", "forge", "git", "model", "runner", "store", "tls", "web", "webhooks", "wire"]),
+    // It tests the binary from outside.
+    ("cluster", &[]),
 ];
 
 /// Packages that a crate must not depend on, not even indirectly.

@@ -1,0 +1,75 @@
+//! The load balancer, with the configuration that the documentation recommends.
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    path::Path,
+    process::Child,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::network::{BALANCER, NODES, Network};
+
+const EXAMPLE: &str = include_str!("../../../examples/cluster/haproxy.cfg");
+
+/// A running haproxy.
+pub(crate) struct Balancer {
+    process: Child,
+    pub(crate) http: SocketAddr,
+    pub(crate) ssh: SocketAddr,
+}
+
+impl Balancer {
+    pub(crate) fn start(network: &Network, folder: &Path) -> Result<Self> {
+        let (http, ssh) = (network.address(BALANCER, 80)?, network.address(BALANCER, 22)?);
+        let nodes = NODES.iter().map(|node| Ok((network.address(*node, 8080)?, network.address(*node, 2222)?)));
+        let configuration = configuration(http, ssh, &nodes.collect::<Result<Vec<_>>>()?);
+        let path = folder.join("haproxy.cfg");
+        fs::write(&path, configuration).with_context(|| format!("cannot write {}", path.display()))?;
+        let log = File::create(folder.join("haproxy.log")).context("cannot write the log of haproxy")?;
+        let mut command = network.command(BALANCER, "haproxy");
+        command.arg("-db").arg("-f").arg(&path).stdout(log.try_clone()?).stderr(log);
+        Ok(Self { process: command.spawn().context("cannot start haproxy")?, http, ssh })
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Returns the example with the addresses of this cluster; nodes are pairs of HTTP and SSH.
+fn configuration(http: SocketAddr, ssh: SocketAddr, nodes: &[(SocketAddr, SocketAddr)]) -> String {
+    let mut text = EXAMPLE.replace("bind :80", &format!("bind {http}")).replace("bind :22", &format!("bind {ssh}"));
+    text = text.replace("check port 8080", "check");
+    for (number, (http, ssh)) in (1..).zip(nodes) {
+        text = text.replace(&format!(" node{number}:8080"), &format!(" {http}"));
+        text = text.replace(&format!(" node{number}:2222"), &format!(" {ssh} check port {}", http.port()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_used_with_other_addresses() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let nodes: Vec<_> = (1..=3).map(|node| (address(8000 + node), address(2000 + node))).collect();
+        let text = configuration(address(80), address(22), &nodes);
+        for line in [
+            "bind 127.0.0.1:80\n",
+            "bind 127.0.0.1:22\n",
+            "server node3 127.0.0.1:8003\n",
+            "server node3 127.0.0.1:2003 check port 8003\n",
+            "default-server check inter 2s",
+        ] {
+            assert!(text.contains(line), "{line} is missing in {text}");
+        }
+        assert!(!text.contains(" node1:"), "{text}");
+    }
+}

@@ -1,0 +1,189 @@
+//! Repeats faults under load, and checks after each round that nothing was lost.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::Result;
+
+use crate::{
+    checker::{self, Findings},
+    cluster::Cluster,
+    faults::Fault,
+    ledger::{ErrorCounts, KINDS},
+    load::{Gap, Load},
+    nodes::Start,
+    options::Options,
+    rng::Rng,
+};
+
+/// The time under load before each fault.
+const STEADY_TIME: Duration = Duration::from_millis(1500);
+/// How long the last jobs may take; a job whose assignment was lost is queued again after a while.
+const JOBS_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// The result of all rounds of a campaign.
+#[derive(Debug)]
+pub(crate) struct CampaignResult {
+    /// The faults, which take turns.
+    pub(crate) faults: Vec<Fault>,
+    /// Why it was not run.
+    pub(crate) skipped: Option<String>,
+    pub(crate) rounds: usize,
+    pub(crate) acknowledged: [u64; KINDS.len()],
+    pub(crate) probes: u64,
+    pub(crate) findings: Findings,
+    pub(crate) violations: Vec<String>,
+    pub(crate) gaps: Vec<Gap>,
+    pub(crate) errors: ErrorCounts,
+    pub(crate) samples: Vec<String>,
+    /// The number of requests to the store that failed on purpose.
+    pub(crate) store_requests: u64,
+    pub(crate) seconds: u64,
+}
+
+impl CampaignResult {
+    fn skipped(fault: Fault, reason: &str) -> Self {
+        Self {
+            faults: vec![fault],
+            skipped: Some(reason.to_owned()),
+            rounds: 0,
+            acknowledged: [0; KINDS.len()],
+            probes: 0,
+            findings: Findings::default(),
+            violations: Vec::new(),
+            gaps: Vec::new(),
+            errors: ErrorCounts::default(),
+            samples: Vec::new(),
+            store_requests: 0,
+            seconds: 0,
+        }
+    }
+
+    /// Returns the names of the faults.
+    pub(crate) fn name(&self) -> String {
+        self.faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns whether everything held.
+    pub(crate) fn held(&self) -> bool {
+        self.findings.problems().next().is_none() && self.violations.is_empty()
+    }
+}
+
+/// Runs all selected faults. After each campaign `each` gets all results so far.
+pub(crate) async fn run(
+    options: &Options,
+    cluster: &mut Cluster,
+    mut each: impl FnMut(&[CampaignResult]) -> Result<()>,
+) -> Result<Vec<CampaignResult>> {
+    // The complete check takes longer than a round, so the short form has one for all faults.
+    let campaigns: Vec<Vec<Fault>> = if options.short {
+        vec![options.faults.clone()]
+    } else {
+        options.faults.iter().map(|fault| vec![*fault]).collect()
+    };
+    let mut results = Vec::new();
+    for (number, faults) in campaigns.into_iter().enumerate() {
+        let result = if faults == [Fault::OldVersion] && options.old_gable.is_none() {
+            CampaignResult::skipped(Fault::OldVersion, "no earlier version: use --old-gable")
+        } else {
+            run_campaign(options, cluster, &faults, number).await?
+        };
+        results.push(result);
+        each(&results)?;
+    }
+    Ok(results)
+}
+
+/// Repeats faults in turns, and checks everything at the end.
+async fn run_campaign(
+    options: &Options,
+    cluster: &mut Cluster,
+    faults: &[Fault],
+    number: usize,
+) -> Result<CampaignResult> {
+    let start = std::time::Instant::now();
+    let seed = options.seed.wrapping_mul(1000).wrapping_add(u64::try_from(number).unwrap_or_default());
+    let mut rng = Rng::new(seed);
+    let clones = cluster.folder.join("clones");
+    std::fs::create_dir_all(&clones)?;
+    // The projects of each campaign have their own names.
+    let name = format!("{}-{number}", faults[0].name());
+    let mut load = Load::start(&cluster.balancer, cluster.receiver_address, &name, &clones, rng.next_u64()).await?;
+    let affected = cluster.proxy.affected();
+    let mut findings = Findings::default();
+    let (mut gaps, mut checked, mut rounds) = (Vec::new(), 0, 0);
+    let total = options.rounds * faults.len();
+    for round in 0..total {
+        let fault = faults[round % faults.len()];
+        tokio::time::sleep(STEADY_TIME).await;
+        load.start_gap();
+        let injected = fault.inject(cluster, round, options.hold.map(Duration::from_secs), &mut rng).await?;
+        fault.heal(cluster, injected).await?;
+        let recovered = cluster.wait_until_recovered().await;
+        let gap = load.end_gap();
+        gaps.push(gap);
+        rounds += 1;
+        match recovered {
+            Ok(ended) => ended.into_iter().for_each(|text| load.shared.ledger.violation(text)),
+            Err(error) => {
+                load.shared.ledger.violation(format!("round {round}: {error:#}"));
+                break;
+            }
+        }
+        let paused = load.pause().await;
+        let writes = load.shared.ledger.writes_after(checked);
+        checked += writes.len();
+        let found = checker::check_round(&cluster.clients(), &load.shared, writes, round).await;
+        drop(paused);
+        let problems = found.problems().count();
+        println!(
+            "{} {}/{total}: {checked} writes acknowledged, no write for {:.1} s, {} probes failed, {problems} problems",
+            fault.name(),
+            round + 1,
+            gap.longest.as_secs_f64(),
+            gap.failed,
+        );
+        found.print();
+        findings.add(found);
+    }
+    if let Err(error) = load.finish_jobs(JOBS_TIMEOUT).await {
+        findings.unfinished_jobs.push(format!("{error:#}"));
+    }
+    load.stop().await;
+    findings.add(checker::check_all(&cluster.clients(), &load.shared, &cluster.receiver).await);
+    findings.add(check_empty_cache(cluster, &load, number, &clones).await?);
+    let ledger = &load.shared.ledger;
+    let result = CampaignResult {
+        faults: faults.to_vec(),
+        skipped: None,
+        rounds,
+        acknowledged: ledger.counts(),
+        probes: u64::try_from(ledger.probes().len()).unwrap_or_default(),
+        findings,
+        violations: ledger.violations(),
+        gaps,
+        errors: ledger.errors(),
+        samples: ledger.samples(),
+        store_requests: cluster.proxy.affected() - affected,
+        seconds: start.elapsed().as_secs(),
+    };
+    result.findings.print();
+    for text in &result.violations {
+        println!("  violation: {text}");
+    }
+    for text in &result.samples {
+        println!("  unexpected response: {text}");
+    }
+    Ok(result)
+}
+
+/// Starts a node with an empty cache, and reads everything from it.
+async fn check_empty_cache(cluster: &mut Cluster, load: &Load, number: usize, folder: &Path) -> Result<Findings> {
+    let index = number % cluster.nodes.len();
+    let Cluster { nodes, network, settings, .. } = cluster;
+    let node = &mut nodes[index];
+    node.stop().await?;
+    node.clear_cache()?;
+    node.start_and_wait(network, settings, &Start::default()).await?;
+    Ok(checker::check_empty_node(&("a node with an empty cache", node.client()), &load.shared, folder).await)
+}

@@ -1,0 +1,118 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+
+use crate::faults::{FAULTS, Fault};
+
+/// What to run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) gable: PathBuf,
+    pub(crate) old_gable: Option<PathBuf>,
+    pub(crate) garage: Option<PathBuf>,
+    pub(crate) test_bucket: Option<PathBuf>,
+    /// The URL of an empty PostgreSQL database; without it two servers are started.
+    pub(crate) database: Option<String>,
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) rounds: usize,
+    /// The duration of each fault in seconds, instead of that of its kind.
+    pub(crate) hold: Option<u64>,
+    pub(crate) seed: u64,
+    pub(crate) short: bool,
+    pub(crate) bench: bool,
+    /// Keep the folder with the logs.
+    pub(crate) keep: bool,
+    pub(crate) report: Option<PathBuf>,
+}
+
+const FLAGS: &str = "--gable, --old-gable, --garage, --test-bucket, --database, --folder, --faults, --rounds, --hold, --seed, \
+                     --short, --bench, --keep and --report";
+
+impl Options {
+    pub(crate) fn read(flags: &[String]) -> Result<Self> {
+        let mut options = Self { gable: "gable".into(), seed: 1, ..Self::default() };
+        let (mut names, mut rounds) = (None, None);
+        let mut flags = flags.iter();
+        while let Some(flag) = flags.next() {
+            let mut value = || flags.next().with_context(|| format!("{flag} requires a value"));
+            let number = |text: &String| text.parse::<u64>().map_err(|_| anyhow!("{text} is not a number"));
+            match flag.as_str() {
+                "--gable" => options.gable = value()?.into(),
+                "--old-gable" => options.old_gable = Some(value()?.into()),
+                "--garage" => options.garage = Some(value()?.into()),
+                "--test-bucket" => options.test_bucket = Some(value()?.into()),
+                "--database" => options.database = Some(value()?.clone()),
+                "--folder" => options.folder = Some(value()?.into()),
+                "--faults" => names = Some(value()?.clone()),
+                "--rounds" => rounds = Some(usize::try_from(number(value()?)?)?),
+                "--hold" => options.hold = Some(number(value()?)?),
+                "--seed" => options.seed = number(value()?)?,
+                "--short" => options.short = true,
+                "--bench" => options.bench = true,
+                "--keep" => options.keep = true,
+                "--report" => options.report = Some(value()?.into()),
+                other => bail!("unknown flag {other}; cluster accepts {FLAGS}"),
+            }
+        }
+        options.rounds = rounds.unwrap_or(if options.short { 1 } else { 50 });
+        options.faults = match names {
+            Some(names) => names.split(',').map(parse_fault).collect::<Result<_>>()?,
+            None => FAULTS
+                .iter()
+                .map(|(fault, ..)| *fault)
+                .filter(|fault| !options.short || fault.is_in_short_form())
+                .collect(),
+        };
+        if let Some(fault) = options.faults.iter().find(|fault| options.short && !fault.is_in_short_form()) {
+            bail!("{} requires the full form, without --short", fault.name());
+        }
+        if options.short && options.bench {
+            bail!("--bench requires the full form, without --short");
+        }
+        if options.short && options.database.is_none() {
+            bail!("--short requires --database");
+        }
+        Ok(options)
+    }
+}
+
+fn parse_fault(name: &str) -> Result<Fault> {
+    let names = || FAULTS.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ");
+    Fault::parse(name).with_context(|| format!("unknown fault {name}; choose from {}", names()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(flags: &str) -> Result<Options> {
+        Options::read(&flags.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn all_faults_are_selected_unless_some_are_named() {
+        let all = read("").expect("valid");
+        assert_eq!((all.faults.len(), all.rounds), (FAULTS.len(), 50));
+        let some = read("--faults node-kill,store-torn --rounds 3").expect("valid");
+        assert_eq!((some.faults, some.rounds), (vec![Fault::NodeKill, Fault::StoreTorn], 3));
+        let short = read("--short --database postgres://x/y").expect("valid");
+        assert!(short.faults.iter().all(|fault| fault.is_in_short_form()) && short.rounds == 1);
+    }
+
+    #[test]
+    fn mistakes_are_explained() {
+        let check = |flags, expected: &str| {
+            let error = read(flags).expect_err("invalid").to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        check("--faults flood", "unknown fault flood; choose from node-kill");
+        check("--short --database x --faults clock-offset", "clock-offset requires the full form");
+        check("--rounds many", "many is not a number");
+        check("--short --bench", "--bench requires the full form");
+        check("--short", "--short requires --database");
+        check("--fast", "unknown flag --fast");
+    }
+}
