@@ -121,8 +121,12 @@ impl<'a> Migration<'a> {
             bail!("start the server with the data folder once before its files are moved: {first}");
         }
         let key = self.copy_key_to_file(&folder)?;
-        shared_instance::write_id(&self.bucket, MIGRATION_KEY, &self.instance_id)?;
         let forge = self.forge(key)?;
+        if shared_instance::read_id(&self.bucket, MIGRATION_KEY)?.is_none() {
+            // An earlier migration, to another bucket, may have left some.
+            self.runtime.block_on(traces::forget_segments(&forge))?;
+        }
+        shared_instance::write_id(&self.bucket, MIGRATION_KEY, &self.instance_id)?;
         self.runtime.block_on(ssh_host_key::load(&forge, &folder, &self.database))?;
 
         let source = folder.files()?;

@@ -379,6 +379,16 @@ impl TestForge {
         self.resources.files.path()
     }
 
+    /// Returns whether the files are in a bucket.
+    pub fn uses_bucket(&self) -> bool {
+        bucket::TestBucket::of_all_tests().is_some()
+    }
+
+    /// Returns the end of the names of files whose write was interrupted. In a bucket there are only complete ones.
+    pub fn unfinished_suffix(&self) -> &'static str {
+        if self.uses_bucket() { "" } else { "#1" }
+    }
+
     /// Returns the paths of all uploads and artifacts, complete or not, with the storage id replaced by the project id.
     pub fn files(&self) -> Vec<String> {
         self.files_in(&["uploads", "artifacts"])

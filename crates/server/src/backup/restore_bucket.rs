@@ -102,6 +102,8 @@ fn restore(
         progress.stage("traces");
         let forge = start_forge(config, node, database, key)?;
         let logs = Logs::open(&staging.path().join("traces"))?;
+        // The source may have been about to be migrated to a bucket, which has these.
+        runtime.block_on(traces::forget_segments(&forge))?;
         let moved = runtime.block_on(traces::import_from_folder(&forge, &logs, bucket))?;
         for job in &moved.missing {
             progress.warn(&format!("the trace of job {job} is missing or incomplete"));

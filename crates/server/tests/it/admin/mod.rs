@@ -13,5 +13,4 @@ mod packaging;
 mod repository_commands;
 mod startup;
 mod tasks;
-mod trace_backups;
 mod upgrades;

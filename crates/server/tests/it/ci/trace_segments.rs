@@ -271,7 +271,7 @@ async fn abandoned_and_replaced_objects_are_swept() {
     let (half, none) = (insert(), insert());
     let folder = fixture.forge.files_folder().join("traces/abc");
     fs::create_dir(&folder).expect("a folder");
-    fs::write(folder.join(format!("{}#1", half.id)), "half").expect("written");
+    fs::write(folder.join(format!("{}{}", half.id, fixture.forge.unfinished_suffix())), "half").expect("written");
     assert_eq!((half.id.get(), none.id.get()), (2, 3));
     let sweep = async || {
         let enqueue = |tx: &mut forge::WriteTx<'_>| {
@@ -285,7 +285,9 @@ async fn abandoned_and_replaced_objects_are_swept() {
     assert_eq!((rows(&fixture), fixture.forge.trace_objects().len()), ((1, 3), 2));
     fixture.forge.clock.advance(SignedDuration::from_hours(2));
     sweep().await;
-    assert_eq!((rows(&fixture), fixture.forge.trace_objects().len(), folder.exists()), ((1, 1), 1, false));
+    assert_eq!((rows(&fixture), fixture.forge.trace_objects().len()), ((1, 1), 1));
+    // A bucket has no folders.
+    assert!(fixture.forge.uses_bucket() || !folder.exists());
     assert_eq!(fixture.trace(JOB).await, "kept");
 }
 
@@ -310,6 +312,10 @@ async fn examine(fixture: &JobFixture, options: &DoctorOptions) -> Vec<(&'static
 #[tokio::test]
 async fn the_doctor_finds_missing_segments_and_objects() {
     let fixture = JobFixture::with_store(TraceStore::Rows, "one: {script: make}\ntwo: {script: make}").await;
+    if fixture.forge.uses_bucket() {
+        // Objects of a bucket are only reported.
+        return;
+    }
     let two = JobId::new(2);
     for job in [JOB, two] {
         let token = fixture.assign(job).await;

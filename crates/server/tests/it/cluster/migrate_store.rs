@@ -7,7 +7,7 @@ use serde_json::json;
 use super::fixture::{Cluster, large_content};
 use crate::{
     admin::backup::{REPOSITORIES, all_responses, create_test_data, refs_of},
-    support::{GableCommand, ServerProcess},
+    support::{GableCommand, ServerProcess, TestInstance},
 };
 
 impl Cluster {
@@ -50,6 +50,14 @@ fn an_instance_moves_to_a_bucket_and_back_while_it_serves() {
     assert!(output.contains("stop it and run the command again"), "{output}");
     let refused = cluster.serve("early").finish().refused();
     assert!(refused.contains("does not"), "{refused}");
+    // A backup of the data folder contains everything that was copied, too.
+    let (backup, restored) = (cluster.path("backup.tar"), TestInstance::new());
+    let shown = observe(&server);
+    cluster.instance.gable(&["backup", "--quiet", &backup]).finish().succeeded();
+    restored.gable(&["restore", "--quiet", &backup]).finish().succeeded();
+    let copy = restored.start();
+    assert_eq!(observe(&copy), shown);
+    copy.stop();
     cluster.push(&server, "late", &large_content());
     let late = upload(&server);
     let before = observe(&server);
@@ -103,13 +111,17 @@ fn an_instance_moves_to_a_bucket_and_back_while_it_serves() {
     let output = cluster.migrate_store("folder", &back).finish().succeeded();
     assert!(output.contains(" already"), "{output}");
 
-    // The objects that are still in the bucket are used again, and those without a row are removed.
-    let output = cluster.migrate_store("bucket", &back).finish().succeeded();
+    // The objects that are still in the bucket are used again, and those without a row are removed. Another bucket gets all.
+    cluster.migrate_store("bucket", &back).finish().succeeded();
+    let again = cluster.path("again");
+    cluster.migrate_store("folder", &again).finish().succeeded();
+    let second = cluster.bucket.url("second");
+    let output = cluster.migrate_store("bucket", &again).env("GABLE_STORE", &second).finish().succeeded();
     assert!(output.contains("the instance uses s3://"), "{output}");
-    let node = cluster.start("three");
+    let node = cluster.serve("three").env("GABLE_STORE", &second).start();
     assert_eq!(observe(&node), before);
     node.stop();
-    let checked = cluster.on_node("admin", cluster.instance.gable(&["doctor"])).finish();
+    let checked = cluster.on_node("admin", cluster.instance.gable(&["doctor"])).env("GABLE_STORE", &second).finish();
     assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
 }
 

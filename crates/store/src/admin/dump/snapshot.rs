@@ -235,14 +235,7 @@ impl Snapshot {
         if !self.has_table(table)? {
             return Ok(Vec::new());
         }
-        // A trace in segments has no file.
-        let has_file = if kind == StoredFileKind::Traces && self.has_table("trace_segments")? {
-            " AND r.trace_withheld IS NULL \
-             AND NOT EXISTS (SELECT 1 FROM trace_segments t WHERE t.job_id = r.build_id)"
-        } else {
-            ""
-        };
-        let mut query = Statement::new(format!("SELECT {id}, {storage}, {columns} FROM {from}{has_file} AND {id} > "));
+        let mut query = Statement::new(format!("SELECT {id}, {storage}, {columns} FROM {from} AND {id} > "));
         let _ = query.bind(ColumnKind::Integer, Value::Integer(after));
         query.sql(format!(" ORDER BY {id} LIMIT {limit}"));
         let file = |row: Row| match row.as_slice() {
