@@ -369,7 +369,7 @@ fn an_unverified_backup_of_an_older_version_is_not_relied_on() {
     let list = format!("{folder}/snapshots/{name}.manifest");
     let text = fs::read_to_string(&list).expect("read");
     // As an older version wrote it: with a damaged pack in the folder of a repository, and without verification.
-    assert!(text.contains(",\"verified\":true}"), "{text}");
+    assert!(text.contains(",\"verified\":true,"), "{text}");
     let pack = file_of_pack(&instance, "pack");
     let key = pack.strip_prefix(instance.data()).expect("inside").to_str().expect("a readable path").to_owned();
     DamagedFile::new(pack, Vec::new()).damage_with(Truncated);
@@ -377,7 +377,7 @@ fn an_unverified_backup_of_an_older_version_is_not_relied_on() {
     let bad = format!("{folder}/snapshots/{}.manifest", snapshot_names(&folder)[1]);
     let checksum = key.rsplit(['/', '-']).nth(1).expect("a checksum");
     let old_path = format!("repositories/12/34/1234.git/objects/pack/pack-{checksum}.pack");
-    let text = fs::read_to_string(&bad).expect("read").replace(",\"verified\":true}", "}");
+    let text = fs::read_to_string(&bad).expect("read").replace(",\"verified\":true,", ",");
     let text = text.replace("{\"format\":2,", "{\"format\":1,").replace(&key, &old_path);
     let (body, _) = text.rsplit_once("sha256 ").expect("an end");
     let (lines, seal) = body.trim_end().rsplit_once('\n').expect("a seal");
