@@ -23,7 +23,7 @@ use crate::{
     forge_options::{ForgeMode, forge_options},
     instance,
     serve::ssh_host_key,
-    shared_instance::{self, ID_KEY, MIGRATION_KEY},
+    shared_instance::{self, FORMER_KEY, ID_KEY, MIGRATION_KEY},
 };
 
 /// The number of files that are copied at the same time.
@@ -105,13 +105,15 @@ impl<'a> Migration<'a> {
             self.finish_bucket(&folder)?;
             return Ok(vec![format!("the files of the instance are in {} already", self.bucket_name())]);
         }
-        match &note {
-            Some(note) if note.instance_id != self.instance_id => {
-                bail!("the data folder {} belongs to another instance than the database", data.display());
-            }
-            // The last run was interrupted after everything was copied.
-            Some(_) => {}
-            None => instance::check_existing(folder.path(), &self.database)?,
+        // If the last run was interrupted after everything was copied, the folder has a note and still matches the database.
+        // One whose files were moved before does not: they may be older than those in the other bucket.
+        if let Err(error) = instance::check_existing(folder.path(), &self.database) {
+            let Some(note) = note else { return Err(error) };
+            bail!(
+                "the files of the data folder {} were moved to {} before; they are moved from there",
+                data.display(),
+                note.bucket
+            );
         }
         let unconverted = storage_upgrade::describe(
             &mut self.database.connect_reader()?,
@@ -165,6 +167,7 @@ impl<'a> Migration<'a> {
         if folder.bucket_note()?.is_some() && instance::check_existing(folder.path(), &self.database).is_ok() {
             instance::unbind_folder(&self.database)?;
         }
+        self.remove_object(FORMER_KEY)?;
         self.remove_object(MIGRATION_KEY)
     }
 
@@ -176,11 +179,11 @@ impl<'a> Migration<'a> {
         };
         let key = shared_instance::open_key(self.shared, &mut self.database.connect_writer()?)?;
         let forge = self.forge(key.clone())?;
+        self.check_source_bucket(&folder)?;
         if !self.prepare_folder(&folder)? {
-            self.runtime.block_on(traces::forget_segments(&forge))?;
+            self.finish_folder(&forge)?;
             return Ok(vec![format!("the files of the instance are in {} already", data.display())]);
         }
-        shared_instance::ensure_empty_or_of(&self.bucket, &self.instance_id)?;
         folder.write_instance_key(&key)?;
         let mut serving = self.serving_nodes(&forge)?;
         if serving.is_empty() {
@@ -212,7 +215,7 @@ impl<'a> Migration<'a> {
         finish_copy((&self.bucket, &target), &is_copied, progress)?;
         instance::bind_restored(folder.path(), &self.database)?;
         folder.remove_bucket_note()?;
-        self.runtime.block_on(traces::forget_segments(&forge))?;
+        self.finish_folder(&forge)?;
         Ok(vec![
             copied.describe(),
             format!(
@@ -222,6 +225,34 @@ impl<'a> Migration<'a> {
                 self.bucket_name()
             ),
         ])
+    }
+
+    /// Removes what refers to the bucket after the data folder was made usable.
+    fn finish_folder(&self, forge: &Forge) -> Result<()> {
+        self.runtime.block_on(traces::forget_segments(forge))?;
+        shared_instance::write_id(&self.bucket, FORMER_KEY, &self.instance_id)?;
+        self.remove_object(MIGRATION_KEY)
+    }
+
+    /// Returns an error if the bucket does not have the files of the instance: what a folder has beside those of the bucket
+    /// is removed.
+    fn check_source_bucket(&self, folder: &DataFolder) -> Result<()> {
+        let has_id = |key: &str| {
+            Ok::<_, anyhow::Error>(shared_instance::read_id(&self.bucket, key)?.as_ref() == Some(&self.instance_id))
+        };
+        // The last run was interrupted before the folder could be used, or after that.
+        let is_resumed = has_id(MIGRATION_KEY)?
+            && match folder.bucket_note()? {
+                Some(note) => note.bucket == self.bucket_name(),
+                None => instance::check_existing(folder.path(), &self.database).is_ok(),
+            };
+        if has_id(ID_KEY)? || is_resumed || has_id(FORMER_KEY)? && folder.bucket_note()?.is_none() {
+            return Ok(());
+        }
+        Err(anyhow!(
+            "the store {} does not contain the files of this instance; specify the one that does",
+            self.bucket_name()
+        ))
     }
 
     /// Returns whether files have to be copied to the folder; `false` if the instance uses it already. A folder that
@@ -243,6 +274,9 @@ impl<'a> Migration<'a> {
                 return Ok(false);
             }
             bail!("the data folder {} is not empty; move it away, or choose another with --data", path.display());
+        }
+        if shared_instance::read_id(&self.bucket, ID_KEY)?.is_none() {
+            bail!("the files of the instance are not in {} any more", self.bucket_name());
         }
         // Until the end the folder cannot be used.
         let note = BucketNote { instance_id: self.instance_id.clone(), bucket: self.bucket_name().to_owned() };

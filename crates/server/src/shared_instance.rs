@@ -21,6 +21,8 @@ pub(crate) const ID_KEY: &str = "instance";
 /// The key of the object with the id of the instance whose files are being copied to or from the bucket. Without
 /// [`ID_KEY`] no node uses the bucket.
 pub(crate) const MIGRATION_KEY: &str = "migration";
+/// The key of the object with the id of the instance whose files were in the bucket until they were moved away.
+pub(crate) const FORMER_KEY: &str = "former-instance";
 const MAX_SIZE: u64 = 1000;
 
 /// Opens the bucket and checks that it can be used.
@@ -171,14 +173,12 @@ pub(crate) fn install_key(shared: &SharedStorage, key: &InstanceKey) -> Result<(
 /// Returns an error if a bucket contains anything but files that belong to `id`, which were copied before.
 pub(crate) fn ensure_empty_or_of(files: &Files, id: &str) -> Result<()> {
     let name = bucket_name(files);
-    let found = match read_id(files, ID_KEY)? {
-        Some(found) => Some(found),
-        None => read_id(files, MIGRATION_KEY)?,
-    };
-    match found {
-        Some(found) if found == id => return Ok(()),
-        Some(_) => bail!("the store {name} contains another instance"),
-        None => {}
+    for key in [ID_KEY, MIGRATION_KEY, FORMER_KEY] {
+        match read_id(files, key)? {
+            Some(found) if found == id => return Ok(()),
+            Some(_) => bail!("the store {name} contains another instance"),
+            None => {}
+        }
     }
     let mut first = None;
     files.list("", &mut |entry| {
@@ -193,7 +193,7 @@ pub(crate) fn ensure_empty_or_of(files: &Files, id: &str) -> Result<()> {
 
 /// Returns whether an object belongs to the bucket itself, not to the instance.
 pub(crate) fn is_own_object(key: &str) -> bool {
-    [ID_KEY, MIGRATION_KEY, "probe"].contains(&key.split('/').next().unwrap_or_default())
+    [ID_KEY, MIGRATION_KEY, FORMER_KEY, "probe"].contains(&key.split('/').next().unwrap_or_default())
 }
 
 fn bucket_name(files: &Files) -> &str {

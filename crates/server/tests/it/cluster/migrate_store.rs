@@ -111,6 +111,21 @@ fn an_instance_moves_to_a_bucket_and_back_while_it_serves() {
     let output = cluster.migrate_store("folder", &back).finish().succeeded();
     assert!(output.contains(" already"), "{output}");
 
+    // Neither the old folder nor the old bucket can replace what is newer.
+    let unused = cluster.bucket.url("unused");
+    let refused = cluster.migrate_store("bucket", &data).env("GABLE_STORE", &unused).finish().refused();
+    assert!(refused.contains("were moved to s3://") && refused.contains(" before"), "{refused}");
+    for (folder, store) in [(&data, &unused), (&data, &cluster.bucket.url("cluster")), (&back, &unused)] {
+        let refused = cluster.migrate_store("folder", folder).env("GABLE_STORE", store).finish().refused();
+        assert!(refused.contains("does not contain the files of this instance"), "{refused}");
+    }
+    let other = cluster.path("other");
+    let refused = cluster.migrate_store("folder", &other).finish().refused();
+    assert!(refused.contains("are not in s3://"), "{refused}");
+    let server = serve_from(&cluster, &back).start();
+    assert_eq!(observe(&server), before);
+    server.stop();
+
     // The objects that are still in the bucket are used again, and those without a row are removed. Another bucket gets all.
     cluster.migrate_store("bucket", &back).finish().succeeded();
     let again = cluster.path("again");
