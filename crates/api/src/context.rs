@@ -44,6 +44,15 @@ impl CallerCx {
         self.forge.read(self.caller, f).await
     }
 
+    /// Runs a use case that reads a page of a list, on a standby of the database if there is one.
+    pub(crate) async fn read_list<T, F>(self, f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
+    {
+        self.forge.read_list(self.caller, f).await
+    }
+
     /// Runs a use case that reads a few rows by key, on the calling thread where that is faster.
     pub(crate) async fn read_inline<T, F>(self, f: F) -> Result<T>
     where
@@ -84,6 +93,16 @@ macro_rules! context_with_subject {
             {
                 let $subject = self.$subject;
                 self.forge.read(self.caller, move |tx| f(tx, &$subject)).await
+            }
+
+            /// Runs a use case that reads a page of a list, on a standby of the database if there is one.
+            pub(crate) async fn read_list<T, F>(self, mut f: F) -> Result<T>
+            where
+                T: Send + 'static,
+                F: FnMut(&mut ReadTx<'_>, &$type) -> Result<T> + Send + 'static,
+            {
+                let $subject = self.$subject;
+                self.forge.read_list(self.caller, move |tx| f(tx, &$subject)).await
             }
 
             /// Runs a use case that writes, in a transaction that is durable when this returns.

@@ -64,6 +64,7 @@ pub(crate) fn forge_options(
         blocking: threads,
         clock: clock(&database)?,
         database,
+        read_replica: None,
         secrets: Arc::new(SystemSecrets),
         password_hasher: PasswordHasher::production(),
         default_projects_limit,

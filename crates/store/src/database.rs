@@ -82,6 +82,12 @@ impl Database {
         Ok(Self::Postgres(Box::new(postgres::Target::parse(url)?)))
     }
 
+    /// Returns the PostgreSQL standbys at a URL. A standby that disappears is noticed sooner than a primary, because the
+    /// primary can be used instead.
+    pub fn standby(url: &str) -> Result<Self, OpenError> {
+        Ok(Self::Postgres(Box::new(postgres::Target::parse_with(url, postgres::STANDBY_TIMEOUTS)?)))
+    }
+
     /// Returns whether the engine is SQLite: statements run inside this process, and the whole database can be copied as a
     /// file.
     pub fn is_sqlite(&self) -> bool {

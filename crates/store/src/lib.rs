@@ -27,6 +27,7 @@ mod fragment;
 mod listener;
 mod page_ids;
 mod postgres;
+mod replication;
 mod schema;
 mod search;
 mod sqlite;
@@ -39,5 +40,6 @@ pub use database::{ConnectionUsage, DataVersion, Database, OpenError, SchemaStat
 pub use error::{Error, Result};
 pub use issue_visibility::IssueVisibility;
 pub use listener::{Listener, TimeMeasurement};
+pub use replication::LogPosition;
 pub use search::SearchTerm;
 pub use transactions::{ServerState, TransactionId, TransactionStatus};

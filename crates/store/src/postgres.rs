@@ -65,11 +65,19 @@ impl BlockOn for ThreadRuntime {
     }
 }
 
-/// The default time to connect to one host; a URL may set `connect_timeout`.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The default time after which a connection is closed if the server acknowledges nothing; a URL may set
-/// `tcp_user_timeout`.
-const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(6);
+/// How long a server may take; a URL may set other times.
+#[derive(Clone, Copy)]
+pub(crate) struct Timeouts {
+    /// The time to connect to one host (`connect_timeout`).
+    connect: Duration,
+    /// The time after which a connection is closed if the server acknowledges nothing (`tcp_user_timeout`).
+    acknowledge: Duration,
+}
+
+const TIMEOUTS: Timeouts = Timeouts { connect: Duration::from_secs(3), acknowledge: Duration::from_secs(6) };
+/// The times of a server that can be replaced by another one.
+pub(crate) const STANDBY_TIMEOUTS: Timeouts =
+    Timeouts { connect: Duration::from_secs(2), acknowledge: Duration::from_secs(2) };
 /// The time without traffic after which the server is probed, and the interval between two probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
@@ -93,6 +101,11 @@ impl Target {
     /// Parses a `postgres://` URL, with `sslmode` and `sslrootcert` as in libpq. It may list several hosts, which are tried
     /// in turn; `target_session_attrs=read-write` skips standbys.
     pub(crate) fn parse(text: &str) -> Result<Self, OpenError> {
+        Self::parse_with(text, TIMEOUTS)
+    }
+
+    /// As [`Self::parse`], with other default timeouts.
+    pub(crate) fn parse_with(text: &str, timeouts: Timeouts) -> Result<Self, OpenError> {
         let unreadable =
             || OpenError::new("the database URL is not of the form postgres://user:password@host:port/name");
         if !["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
@@ -120,7 +133,7 @@ impl Target {
         config.application_name("gable");
         // Without these, a thread would wait for a server that silently disappeared.
         if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(ACKNOWLEDGEMENT_TIMEOUT);
+            config.tcp_user_timeout(timeouts.acknowledge);
         }
         if config.get_keepalives_idle() == DEFAULT_KEEPALIVE_IDLE {
             config.keepalives_idle(KEEPALIVE_IDLE);
@@ -128,7 +141,7 @@ impl Target {
             config.keepalives_retries(KEEPALIVE_RETRIES);
         }
         if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
+            config.connect_timeout(timeouts.connect);
         }
         let (mode, verify) = match ssl_mode.as_str() {
             "disable" => (SslMode::Disable, false),
@@ -188,7 +201,7 @@ impl Target {
     pub(crate) async fn connect_client(&self) -> Result<(tokio_postgres::Client, ClientConnection), OpenError> {
         let tls = MakeRustlsConnect::new((*self.tls).clone());
         let hosts = u32::try_from(self.config.get_hosts().len()).unwrap_or(u32::MAX).max(1);
-        let per_host = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+        let per_host = self.config.get_connect_timeout().copied().unwrap_or(TIMEOUTS.connect);
         // The timeout of the library does not include the handshake.
         let connected = tokio::time::timeout(per_host.saturating_mul(hosts + 1), self.config.connect(tls)).await;
         let reason = match connected {

@@ -210,6 +210,7 @@ impl TestForgeBuilder {
         let ForgeResources { git, .. } = resources;
         let options = Options {
             database,
+            read_replica: None,
             files: resources.open_files(caches),
             logs: if self.segmented_traces {
                 LogStore::Segments

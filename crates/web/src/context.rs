@@ -140,6 +140,20 @@ impl PageCx {
             .await
     }
 
+    /// Runs a use case that reads a page of a list, on a standby of the database if there is one.
+    pub(crate) async fn read_list<T, F>(&self, mut f: F) -> forge::Result<(Viewer, T)>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut ReadTx<'_>) -> forge::Result<T> + Send + 'static,
+    {
+        self.forge()
+            .read_list(self.caller(), move |tx| {
+                let viewer = Viewer::of(tx);
+                Ok((viewer, f(tx)?))
+            })
+            .await
+    }
+
     /// Runs a use case that writes, in a transaction that is durable when this returns.
     pub(crate) async fn write<T, F>(&self, f: F) -> forge::Result<T>
     where

@@ -200,18 +200,18 @@ async fn run(
         ("issues", Some(project)) => {
             let filter = IssueFilter { search: Some(text), closed: None, ..IssueFilter::default() };
             let options = Unvalidated::valid(IssueSearch { filter, ..IssueSearch::default() });
-            let (viewer, found) = cx.read(move |tx| issue_pages::list(tx, &project, &options, &page)).await?;
+            let (viewer, found) = cx.read_list(move |tx| issue_pages::list(tx, &project, &options, &page)).await?;
             let pager = Pager::of(&cx.uri, &query, &found.value.issues);
             Ok((viewer, Results::Issues(found.value.issues.items), pager, found.project.full_path()))
         }
         ("issues", None) => {
-            let (viewer, found) = cx.read(move |tx| search_pages::issues(tx, &text, &page)).await?;
+            let (viewer, found) = cx.read_list(move |tx| search_pages::issues(tx, &text, &page)).await?;
             let pager = Pager::of(&cx.uri, &query, &found);
             Ok((viewer, Results::Issues(found.items), pager, String::new()))
         }
         ("users", project) => {
             let filter = Unvalidated::valid(UserFilter { search: Some(text), active: true, ..UserFilter::default() });
-            let (viewer, found) = cx.read(move |tx| users::list(tx, &filter, &page)).await?;
+            let (viewer, found) = cx.read_list(move |tx| users::list(tx, &filter, &page)).await?;
             let pager = Pager::of(&cx.uri, &query, &found);
             let (_, path) = find_project(cx, project).await?;
             Ok((viewer, Results::Users(found.items), pager, path))
@@ -222,7 +222,7 @@ async fn run(
                 order: ProjectOrder::LastActivityAt,
                 ..ProjectFilter::default()
             });
-            let (viewer, found) = cx.read(move |tx| explore::projects(tx, &filter, &page)).await?;
+            let (viewer, found) = cx.read_list(move |tx| explore::projects(tx, &filter, &page)).await?;
             let pager = Pager::of(&cx.uri, &query, &found);
             let projects = found.items.into_iter().map(ListedProject::new).collect();
             let (_, path) = find_project(cx, project).await?;

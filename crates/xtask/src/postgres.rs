@@ -24,10 +24,23 @@ const PASSWORD: &str = "correct-horse";
 
 /// A running server; stopped on drop and when xtask exits.
 pub(crate) struct Postgres {
-    server: Child,
+    // Dropped before the folder.
+    server: Server,
+    folder: TempFolder,
+}
+
+/// A standby of a server, which replays its log.
+pub(crate) struct Standby(Server);
+
+/// The process of a server.
+struct Server {
+    process: Child,
     account: Account,
     programs: PathBuf,
-    folder: TempFolder,
+    /// The folder with the files of the server.
+    folder: PathBuf,
+    /// The name of the data folder in it.
+    data: &'static str,
     port: u16,
 }
 
@@ -53,27 +66,55 @@ impl Postgres {
         ] {
             run(Path::new("openssl"), arguments)?;
         }
-        let port = free_port()?;
-        let server = spawn(&account, &programs, folder.path(), port)?;
-        let mut postgres = Self { server, account, programs, folder, port };
-        postgres.wait_until_ready()?;
-        Ok(postgres)
+        let server = Server::start(account, programs, folder.path(), "data")?;
+        Ok(Self { server, folder })
+    }
+
+    /// Copies the server, and starts the copy as a standby.
+    pub(crate) fn start_standby(&self) -> Result<Standby> {
+        let Server { account, programs, folder, port, .. } = &self.server;
+        let connection = format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{port}/postgres");
+        let copy = format!("--pgdata=standby --write-recovery-conf --checkpoint=fast --dbname={connection}");
+        account.run(folder, &programs.join("pg_basebackup"), &copy)?;
+        Ok(Standby(Server::start(*account, programs.clone(), folder, "standby")?))
     }
 
     /// Returns the URL of the maintenance database, from which tests create theirs.
     pub(crate) fn url(&self) -> String {
-        format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/postgres", self.port)
+        self.server.url()
     }
 
     /// Returns the certificate of the authority that signed the server certificate.
     pub(crate) fn ca_certificate(&self) -> PathBuf {
         self.folder.path().join("ca.crt")
     }
+}
+
+impl Standby {
+    /// Returns the URL of the maintenance database.
+    pub(crate) fn url(&self) -> String {
+        self.0.url()
+    }
+}
+
+impl Server {
+    /// Starts a server with a data folder, and waits until it is ready.
+    fn start(account: Account, programs: PathBuf, folder: &Path, data: &'static str) -> Result<Self> {
+        let port = free_port()?;
+        let process = spawn(account, &programs, folder, data, port)?;
+        let mut server = Self { process, account, programs, folder: folder.to_owned(), data, port };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    fn url(&self) -> String {
+        format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/postgres", self.port)
+    }
 
     fn wait_until_ready(&mut self) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < STARTUP_TIMEOUT {
-            if let Ok(Some(status)) = self.server.try_wait() {
+            if let Ok(Some(status)) = self.process.try_wait() {
                 bail!("PostgreSQL exited early ({status})\n{}", self.log());
             }
             let mut probe = Command::new(self.programs.join("pg_isready"));
@@ -87,22 +128,27 @@ impl Postgres {
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        fs::read_to_string(log_file(&self.folder, self.data)).unwrap_or_default()
     }
 }
 
-impl Drop for Postgres {
+impl Drop for Server {
     fn drop(&mut self) {
         let mut stop = self.account.command(&self.programs.join("pg_ctl"));
-        stop.current_dir(self.folder.path()).args(["stop", "--pgdata=data", "--mode=fast", "--silent"]);
+        stop.current_dir(&self.folder).args(["stop", "--pgdata", self.data, "--mode=fast", "--silent"]);
         if steps::run(&mut stop).is_err() {
-            let _ = self.server.kill();
+            let _ = self.process.kill();
         }
-        let _ = self.server.wait();
+        let _ = self.process.wait();
     }
+}
+
+fn log_file(folder: &Path, data: &str) -> PathBuf {
+    folder.join(format!("{data}.log"))
 }
 
 /// The user that runs PostgreSQL, which refuses to run as root.
+#[derive(Clone, Copy)]
 enum Account {
     Current,
     Other(&'static str),
@@ -171,8 +217,8 @@ fn write(folder: &Path, name: &str, content: &str) -> Result<()> {
     fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn spawn(account: &Account, programs: &Path, folder: &Path, port: u16) -> Result<Child> {
-    let log = File::create(folder.join("log")).context("cannot write the log")?;
+fn spawn(account: Account, programs: &Path, folder: &Path, data: &str, port: u16) -> Result<Child> {
+    let log = File::create(log_file(folder, data)).context("cannot write the log")?;
     let settings = [
         "listen_addresses=127.0.0.1",
         "unix_socket_directories=",
@@ -185,7 +231,7 @@ fn spawn(account: &Account, programs: &Path, folder: &Path, port: u16) -> Result
         "full_page_writes=off",
     ];
     let mut server = account.command(&programs.join("postgres"));
-    server.current_dir(folder).args(["-D", "data", "-p", &port.to_string()]);
+    server.current_dir(folder).args(["-D", data, "-p", &port.to_string()]);
     for setting in settings {
         server.args(["-c", setting]);
     }

@@ -4,6 +4,7 @@
 //! savepoint, commits once and only then replies. PostgreSQL has several writers. Long work has its own threads.
 
 mod read_connection;
+mod replica;
 mod write_tx;
 mod writer;
 
@@ -47,7 +48,8 @@ use crate::{
 
 pub use write_tx::WriteTx;
 
-use read_connection::ReadConnection;
+use read_connection::{Purpose, ReadConnection};
+use replica::Replica;
 use writer::{PendingWrite, WriteOperation, write_loop};
 
 /// How often a read runs again because it needs packs that were not cached; they may be replaced meanwhile.
@@ -59,6 +61,8 @@ const MAX_QUEUE_LENGTH: usize = 1024;
 pub struct Options {
     /// The database.
     pub database: Database,
+    /// A standby of the database, from which lists are read.
+    pub read_replica: Option<Database>,
     /// The store of uploads and artifacts.
     pub files: Files,
     /// The store of traces.
@@ -111,6 +115,7 @@ struct ForgeInner {
     readers: Sender<QueuedRead>,
     writers: Sender<QueuedWrite>,
     blocking: Sender<QueuedBlocking>,
+    replica: Option<Replica>,
 }
 
 /// The state that all threads of a forge share.
@@ -284,6 +289,7 @@ impl Forge {
     pub fn start(options: Options) -> std::result::Result<Self, OpenError> {
         let Options {
             database,
+            read_replica,
             files,
             logs,
             repositories,
@@ -350,9 +356,16 @@ impl Forge {
             let (shared, queue) = (Arc::clone(&shared), write_queue.clone());
             spawn(format!("writer-{number}"), move || write_loop(&shared, &queue, single_writer));
         }
+        let replica = read_replica.map(|standby| Replica::start(&shared.database, &standby, readers.max(1)));
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let inner = ForgeInner { id, shared, readers: read_sender, writers: write_sender, blocking: blocking_sender };
-        Ok(Self(Arc::new(inner)))
+        Ok(Self(Arc::new(ForgeInner {
+            id,
+            shared,
+            readers: read_sender,
+            writers: write_sender,
+            blocking: blocking_sender,
+            replica,
+        })))
     }
 
     /// Returns the storage id of a project; `None` if the project does not exist.
@@ -373,6 +386,29 @@ impl Forge {
     {
         let shared = Arc::clone(&self.0.shared);
         self.run_on(&self.0.readers, move |connection| connection.read(&shared, &caller, &mut f)).await
+    }
+
+    /// As [`Self::read`], on the standby of the database if there is one that has everything that was committed before.
+    pub async fn read_list<T, F>(&self, caller: Caller, mut f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
+    {
+        let Some(replica) = &self.0.replica else { return self.read(caller, f).await };
+        let (position, shared) = (replica.position().await, Arc::clone(&self.0.shared));
+        let is_replica_usable = position.is_some();
+        let mut read =
+            move |connection: &mut ReadConnection| connection.read_list(&shared, &caller, position.as_ref(), &mut f);
+        if is_replica_usable {
+            let (result, returned) = run_once(&replica.readers, read).await?;
+            if let Some(result) = replica.accept(result) {
+                metrics::counter!("gable_list_reads_total", "server" => "standby").increment(1);
+                return result;
+            }
+            read = returned;
+        }
+        metrics::counter!("gable_list_reads_total", "server" => "primary").increment(1);
+        self.run_on(&self.0.readers, read).await
     }
 
     /// Reads a few rows by key. On SQLite it runs on a connection of the calling thread, because handing it to a reader
@@ -412,7 +448,7 @@ impl Forge {
             let index = found.unwrap_or_else(|| {
                 // Only tests have several forges; the connections to stopped ones are dropped.
                 connections.truncate(MAX_OTHER_CONNECTIONS);
-                connections.insert(0, (self.0.id, ReadConnection::new(&self.0.shared.database)));
+                connections.insert(0, (self.0.id, ReadConnection::new(&self.0.shared.database, Purpose::Everything)));
                 0
             });
             f(&mut connections[index].1)
@@ -549,7 +585,7 @@ fn spawn(name: String, f: impl FnOnce() + Send + 'static) {
 fn spawn_reader(name: String, shared: &Arc<Shared>, queue: &Receiver<QueuedRead>) {
     let (shared, queue) = (Arc::clone(shared), queue.clone());
     spawn(name, move || {
-        let mut connection = ReadConnection::new(&shared.database);
+        let mut connection = ReadConnection::new(&shared.database, Purpose::Everything);
         for read in queue {
             read(&mut connection);
         }

@@ -14,6 +14,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use api::{Dialect, TrustedProxies, parse_proxy};
+use store::Database;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use webhooks::TimeFormat;
@@ -48,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) pack_cache_size: u64,
     /// The maximum number of connections to the database; `None` depends on the number of cores.
     pub(crate) database_connections: Option<NonZeroU16>,
+    /// Standbys of the database, from which lists are read.
+    pub(crate) read_replica: Option<Database>,
     pub(crate) min_free_disk: u64,
     pub(crate) sign_ins_per_minute: Option<NonZeroU32>,
     pub(crate) requests_per_minute: Option<NonZeroU32>,
@@ -97,9 +100,14 @@ fn check(settings: Settings) -> Result<Config> {
     if redirect_listen.is_some() && tls.is_none() {
         bail!("redirect-listen requires tls-certificate and tls-key");
     }
+    if settings.read_replica.is_some() && location.database.is_none() {
+        bail!("read-replica requires database: the embedded database has no standbys");
+    }
+    let read_replica = settings.read_replica.as_deref().map(Database::standby).transpose();
     Ok(Config {
         file,
         location,
+        read_replica: read_replica.context("read-replica")?,
         listen: parse_listen(&settings.listen.listen)?,
         ssh_listen: settings.ssh_listen.as_deref().map(parse_listen).transpose()?,
         dialect,

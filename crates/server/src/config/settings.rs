@@ -55,6 +55,10 @@ pub(crate) struct Settings {
     /// per core, at most 60
     #[arg(long, env = "GABLE_DATABASE_CONNECTIONS", value_name = "COUNT", default_value = "0")]
     pub(super) database_connections: u16,
+    /// PostgreSQL URL (postgres://…) of standbys of the database, from which lists are read if they have everything that was
+    /// committed before; if it contains a password, use the variable or the file instead of the flag
+    #[arg(long, env = "GABLE_READ_REPLICA", value_name = "URL", hide_env_values = true)]
+    pub(super) read_replica: Option<String>,
     #[command(flatten)]
     pub(super) disk: MinFreeDisk,
     /// Maximum number of sign-in attempts per minute and client address; 0 disables the limit

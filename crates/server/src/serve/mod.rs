@@ -129,7 +129,8 @@ impl OpenInstance {
             max_push_size: config.max_push_size,
             database_connections: config.database_connections,
         };
-        let options = forge_options(&folder, database.clone(), key, config.default_projects_limit, mode)?;
+        let mut options = forge_options(&folder, database.clone(), key, config.default_projects_limit, mode)?;
+        options.read_replica.clone_from(&config.read_replica);
         warn_about_connections(&database, connections_of(&options));
         Ok((Self { folder, database, options, binding_updater }, lock))
     }

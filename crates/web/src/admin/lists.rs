@@ -55,7 +55,7 @@ pub(crate) async fn projects(cx: PageCx) -> PageResult {
         order: ProjectOrder::LastActivityAt,
         ..ProjectFilter::default()
     });
-    let (viewer, found) = cx.read(move |tx| project_list::list(tx, ProjectListKind::All, &filter, &page)).await?;
+    let (viewer, found) = cx.read_list(move |tx| project_list::list(tx, ProjectListKind::All, &filter, &page)).await?;
     let (layout, head) = frame(&cx, viewer, "/admin/projects", "Projects")?;
     let pager = Pager::of(&cx.uri, &query, &found);
     let projects = found.items.into_iter().map(ListedProject::new).collect();
@@ -74,7 +74,7 @@ pub(crate) async fn groups(cx: PageCx) -> PageResult {
         by_path: true,
         ..GroupFilter::default()
     });
-    let (viewer, found) = cx.read(move |tx| group_list::list(tx, &filter, &page)).await?;
+    let (viewer, found) = cx.read_list(move |tx| group_list::list(tx, &filter, &page)).await?;
     let (layout, head) = frame(&cx, viewer, "/admin/groups", "Groups")?;
     let pager = Pager::of(&cx.uri, &query, &found);
     response::page(&GroupsTemplate { layout, head, search, groups: found.items, pager })

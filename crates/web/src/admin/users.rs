@@ -66,7 +66,7 @@ pub(crate) async fn list(cx: PageCx) -> PageResult {
         external: chosen == "external",
         ..UserFilter::default()
     });
-    let (viewer, found) = cx.read(move |tx| users::list(tx, &filter, &page)).await?;
+    let (viewer, found) = cx.read_list(move |tx| users::list(tx, &filter, &page)).await?;
     let (layout, head) = frame(&cx, viewer, PATH, "Users")?;
     response::page(&UsersTemplate {
         layout,

@@ -65,7 +65,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         status,
         ref_name: Some(ref_name.clone()).filter(|name| !name.is_empty()),
     });
-    let (viewer, found) = cx.read(move |tx| pipeline_pages::list(tx, &project, &filter, &page)).await?;
+    let (viewer, found) = cx.read_list(move |tx| pipeline_pages::list(tx, &project, &filter, &page)).await?;
     let InProject { project, value: PipelineList { pipelines, can_run } } = found;
     let now = viewer.now;
     response::page(&PipelinesTemplate {

@@ -61,7 +61,7 @@ pub(crate) async fn restore(cx: PageCx, body: Body) -> PageResult {
 async fn render(cx: &PageCx, error: Option<String>) -> PageResult {
     let (project, query) = (cx.project(), cx.query());
     let page = paging::requested(&query, EVENTS_PER_PAGE);
-    let (viewer, found) = cx.read(move |tx| events::page_of_project(tx, &project, &page)).await?;
+    let (viewer, found) = cx.read_list(move |tx| events::page_of_project(tx, &project, &page)).await?;
     let InProject { project, value: page } = found;
     let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let template = ActivityTemplate {

@@ -46,7 +46,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         ascending: order.3,
         ..ProjectFilter::default()
     });
-    let (viewer, projects) = cx.read(move |tx| explore::projects(tx, &filter, &page)).await?;
+    let (viewer, projects) = cx.read_list(move |tx| explore::projects(tx, &filter, &page)).await?;
     let pager = Pager::of(&cx.uri, &query, &projects);
     let orders = ORDERS.iter().map(|(value, label, ..)| (*value, *label, *value == order.0)).collect();
     let mut layout = Layout::new(&cx, viewer, "Explore projects");

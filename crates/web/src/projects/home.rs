@@ -49,7 +49,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
         // A path of several segments may also be that of a group, or of a page in its form without `/-/`.
         Err(Error::NotFound(_)) => {
             let (path, page) = (cx.params.subject.clone(), paging::requested(&cx.query(), ENTRIES_PER_PAGE));
-            match cx.read(move |tx| explore::group(tx, &path, &page)).await {
+            match cx.read_list(move |tx| explore::group(tx, &path, &page)).await {
                 Ok((viewer, group)) => namespaces::group_page(&cx, viewer, group),
                 Err(Error::NotFound(what)) => match routes::current_form(cx.uri.path()) {
                     Some(path) => {

@@ -40,7 +40,7 @@ struct GroupTemplate {
 pub(crate) async fn show(cx: PageCx) -> PageResult {
     let path = cx.params.subject.clone();
     let page = paging::requested(&cx.query(), PROJECTS_PER_PAGE);
-    let (viewer, found) = cx.read(move |tx| explore::namespace(tx, &path, &page)).await?;
+    let (viewer, found) = cx.read_list(move |tx| explore::namespace(tx, &path, &page)).await?;
     match found {
         NamespacePage::User(user) => user::render(&cx, viewer, *user),
         NamespacePage::Group(group) => group_page(&cx, viewer, *group),
@@ -51,7 +51,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
 pub(crate) async fn group(cx: PageCx) -> PageResult {
     let path = cx.params.subject.clone();
     let page = paging::requested(&cx.query(), PROJECTS_PER_PAGE);
-    let (viewer, group) = cx.read(move |tx| explore::group(tx, &path, &page)).await?;
+    let (viewer, group) = cx.read_list(move |tx| explore::group(tx, &path, &page)).await?;
     group_page(&cx, viewer, group)
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let page = paging::requested(&fields, ISSUES_PER_PAGE);
     let query = ListQuery::read(&fields);
     let search = Unvalidated::valid(query.search());
-    let (viewer, found) = cx.read(move |tx| issue_pages::list_in_group(tx, &group, &search, &page)).await?;
+    let (viewer, found) = cx.read_list(move |tx| issue_pages::list_in_group(tx, &group, &search, &page)).await?;
     let GroupIssues { group, role, list } = found;
     response::page(&GroupIssuesTemplate {
         head: GroupHead::new(&group, role, viewer.user().is_some(), GroupTab::Issues),

@@ -170,7 +170,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let page = paging::requested(&fields, ISSUES_PER_PAGE);
     let query = ListQuery::read(&fields);
     let search = Unvalidated::valid(query.search());
-    let (viewer, found) = cx.read(move |tx| issue_pages::list(tx, &project, &search, &page)).await?;
+    let (viewer, found) = cx.read_list(move |tx| issue_pages::list(tx, &project, &search, &page)).await?;
     let InProject { project, value: IssueList { issues, labels, choices, can_create } } = found;
     response::page(&IssuesTemplate {
         head: ProjectHead::new(&project, Tab::Issues, &viewer),

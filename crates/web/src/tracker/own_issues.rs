@@ -40,7 +40,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let search = Unvalidated::valid(query.search());
     let is_authored = fields.get("scope") == "created";
     let kind = if is_authored { OwnIssues::Authored } else { OwnIssues::Assigned };
-    let (viewer, found) = cx.read(move |tx| issue_pages::list_own(tx, kind, &search, &page)).await?;
+    let (viewer, found) = cx.read_list(move |tx| issue_pages::list_own(tx, kind, &search, &page)).await?;
     let CrossProjectIssues { issues, labels } = found;
     response::page(&OwnIssuesTemplate {
         layout: Layout::new(&cx, viewer, "Issues"),

@@ -31,13 +31,13 @@ pub(crate) fn routes() -> Routes {
 
 async fn list_own(cx: CallerCx, paging: Paging) -> Reply<Paged<EmailJson>> {
     let page = paging.page_of_short_list();
-    let emails = cx.read(move |tx| emails::list_own(tx, &page)).await?;
+    let emails = cx.read_list(move |tx| emails::list_own(tx, &page)).await?;
     Ok(paging.reply(emails.map(EmailJson::from)))
 }
 
 async fn list(cx: CallerCx, IdsInPath(user): IdsInPath<UserId>, paging: Paging) -> Reply<Paged<EmailJson>> {
     let page = paging.page_of_short_list();
-    let emails = cx.read(move |tx| emails::list(tx, user, &page)).await?;
+    let emails = cx.read_list(move |tx| emails::list(tx, user, &page)).await?;
     Ok(paging.reply(emails.map(EmailJson::from)))
 }
 

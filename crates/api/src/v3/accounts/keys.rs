@@ -37,13 +37,13 @@ pub(crate) fn routes() -> Routes {
 
 async fn list_own(cx: CallerCx, paging: Paging) -> Reply<Paged<KeyJson>> {
     let page = paging.page_of_short_list();
-    let keys = cx.read(move |tx| keys::list_own(tx, &page)).await?;
+    let keys = cx.read_list(move |tx| keys::list_own(tx, &page)).await?;
     Ok(paging.reply(keys.map(KeyJson::from)))
 }
 
 async fn list(cx: CallerCx, IdsInPath(user): IdsInPath<UserId>, paging: Paging) -> Reply<Paged<KeyJson>> {
     let page = paging.page_of_short_list();
-    let keys = cx.read(move |tx| keys::list(tx, user, &page)).await?;
+    let keys = cx.read_list(move |tx| keys::list(tx, user, &page)).await?;
     Ok(paging.reply(keys.map(KeyJson::from)))
 }
 

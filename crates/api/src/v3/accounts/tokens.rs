@@ -58,7 +58,7 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: CallerCx, Params(params): Params<ListTokens>, paging: Paging) -> Reply<Paged<TokenJson>> {
     let (filter, page) = (params.map(|params| params.0), paging.page.clone());
-    let (tokens, now) = cx.read(move |tx| Ok((tokens::search(tx, &filter, &page)?, tx.now()))).await?;
+    let (tokens, now) = cx.read_list(move |tx| Ok((tokens::search(tx, &filter, &page)?, tx.now()))).await?;
     Ok(paging.reply(tokens.map(|token| TokenJson::new(token, now))))
 }
 

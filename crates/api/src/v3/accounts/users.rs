@@ -50,7 +50,7 @@ async fn list(
 ) -> Reply<Paged<ListedUserJson>> {
     let (filter, page) = (params.map(|params| params.0), paging.page.clone());
     let (users, is_admin) = cx
-        .read(move |tx| {
+        .read_list(move |tx| {
             let users = users::list(tx, &filter, &page)?;
             Ok((users, tx.actor().is_admin()))
         })

@@ -34,7 +34,7 @@ async fn list(
     site: Site,
 ) -> Reply<Paged<BuildJson>> {
     let (scope, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read(move |tx, project| jobs::list(tx, project, &scope, &page)).await?;
+    let found = cx.read_list(move |tx, project| jobs::list(tx, project, &scope, &page)).await?;
     Ok(paging.reply(found.map(|job| BuildJson::new(job, &site))))
 }
 

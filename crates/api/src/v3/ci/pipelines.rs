@@ -42,7 +42,7 @@ async fn list(
     site: Site,
 ) -> Reply<Paged<PipelineJson>> {
     let (scope, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read(move |tx, project| pipelines::list(tx, project, &scope, &page)).await?;
+    let found = cx.read_list(move |tx, project| pipelines::list(tx, project, &scope, &page)).await?;
     Ok(paging.reply(found.map(|pipeline| PipelineJson::new(pipeline, &site))))
 }
 

@@ -80,19 +80,19 @@ impl FromParams for EnableRunner {
 
 async fn list(cx: CallerCx, Params(scope): Params<StateScope>, paging: Paging) -> Reply<Paged<RunnerJson>> {
     let (scope, page) = (scope.map(|scope| scope.0), paging.page.clone());
-    let found = cx.read(move |tx| runners::list_mine(tx, &scope, &page)).await?;
+    let found = cx.read_list(move |tx| runners::list_mine(tx, &scope, &page)).await?;
     Ok(paging.reply(found.map(RunnerJson::from)))
 }
 
 async fn list_all(cx: CallerCx, Params(scope): Params<AnyScope>, paging: Paging) -> Reply<Paged<RunnerJson>> {
     let (scope, page) = (scope.map(|scope| scope.0), paging.page.clone());
-    let found = cx.read(move |tx| runners::list_all(tx, &scope, &page)).await?;
+    let found = cx.read_list(move |tx| runners::list_all(tx, &scope, &page)).await?;
     Ok(paging.reply(found.map(RunnerJson::from)))
 }
 
 async fn list_of_project(cx: ProjectCx, Params(scope): Params<AnyScope>, paging: Paging) -> Reply<Paged<RunnerJson>> {
     let (scope, page) = (scope.map(|scope| scope.0), paging.page.clone());
-    let found = cx.read(move |tx, project| runners::list_of_project(tx, project, &scope, &page)).await?;
+    let found = cx.read_list(move |tx, project| runners::list_of_project(tx, project, &scope, &page)).await?;
     Ok(paging.reply(found.map(RunnerJson::from)))
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<TriggerJson>> {
     let page = paging.page.clone();
-    let found = cx.read(move |tx, project| triggers::list(tx, project, &page)).await?;
+    let found = cx.read_list(move |tx, project| triggers::list(tx, project, &page)).await?;
     Ok(paging.reply(found.map(TriggerJson::from)))
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<VariableJson>> {
     let page = paging.page.clone();
-    let found = cx.read(move |tx, project| variables::list(tx, project, &page)).await?;
+    let found = cx.read_list(move |tx, project| variables::list(tx, project, &page)).await?;
     Ok(paging.reply(found.map(VariableJson::from)))
 }
 

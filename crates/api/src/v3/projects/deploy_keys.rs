@@ -41,7 +41,7 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<KeyJson>> {
     let page = paging.page_of_short_list();
-    let keys = cx.read(move |tx, project| deploy_keys::list(tx, project, &page)).await?;
+    let keys = cx.read_list(move |tx, project| deploy_keys::list(tx, project, &page)).await?;
     Ok(paging.reply(keys.map(KeyJson::from)))
 }
 

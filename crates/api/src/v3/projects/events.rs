@@ -35,13 +35,13 @@ async fn of_user(
     site: Site,
 ) -> Reply<Paged<EventJson>> {
     let page = paging.page.clone();
-    let activity = cx.read(move |tx| events::of_user(tx, user, &page)).await?;
+    let activity = cx.read_list(move |tx| events::of_user(tx, user, &page)).await?;
     Ok(reply(paging, activity, &site))
 }
 
 async fn of_project(cx: ProjectCx, paging: Paging, site: Site) -> Reply<Paged<EventJson>> {
     let page = paging.page.clone();
-    let activity = cx.read(move |tx, project| events::of_project(tx, project, &page)).await?;
+    let activity = cx.read_list(move |tx, project| events::of_project(tx, project, &page)).await?;
     Ok(reply(paging, activity, &site))
 }
 

@@ -42,13 +42,13 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: CallerCx, Params(params): Params<ListGroups>, paging: Paging, site: Site) -> Reply<Paged<GroupJson>> {
     let (filter, page) = (params.map(|params| params.0), paging.page.clone());
-    let groups = cx.read(move |tx| groups::list(tx, &filter, &page)).await?;
+    let groups = cx.read_list(move |tx| groups::list(tx, &filter, &page)).await?;
     Ok(paging.reply(groups.map(|group| GroupJson::new(group, &site))))
 }
 
 async fn list_owned(cx: CallerCx, paging: Paging, site: Site) -> Reply<Paged<GroupJson>> {
     let page = paging.page.clone();
-    let groups = cx.read(move |tx| groups::list_owned(tx, &page)).await?;
+    let groups = cx.read_list(move |tx| groups::list_owned(tx, &page)).await?;
     Ok(paging.reply(groups.map(|group| GroupJson::new(group, &site))))
 }
 
@@ -65,7 +65,7 @@ async fn list_projects(
 ) -> Reply<Paged<ListedProjectJson>> {
     let simple = params.validate().is_ok_and(|params| params.0.simple);
     let (filter, page) = (params.map(|params| params.0.filter), paging.page.clone());
-    let projects = cx.read(move |tx, group| groups::list_projects(tx, group, &filter, &page)).await?;
+    let projects = cx.read_list(move |tx, group| groups::list_projects(tx, group, &filter, &page)).await?;
     Ok(paging.reply(projects.map(|project| ListedProjectJson::new(project, &site, simple, false))))
 }
 

@@ -61,7 +61,7 @@ async fn list<C: Into<MembersCx>>(
 ) -> Reply<Paged<MemberJson>> {
     let MembersCx { cx, source } = cx.into();
     let (search, page) = (params.map(|params| params.0), paging.page.clone());
-    let members = cx.read(move |tx| members::list(tx, &source, &search, &page)).await?;
+    let members = cx.read_list(move |tx| members::list(tx, &source, &search, &page)).await?;
     Ok(paging.reply(members.map(|member| MemberJson::new(member, &site))))
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: CallerCx, Params(params): Params<ListNamespaces>, paging: Paging) -> Reply<Paged<NamespaceJson>> {
     let (search, page) = (params.map(|params| params.0), paging.page.clone());
-    let namespaces = cx.read(move |tx| namespaces::list(tx, &search, &page)).await?;
+    let namespaces = cx.read_list(move |tx| namespaces::list(tx, &search, &page)).await?;
     Ok(paging.reply(namespaces.map(NamespaceJson::from)))
 }
 

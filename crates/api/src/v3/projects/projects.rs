@@ -149,7 +149,7 @@ async fn fetch_list(
     page: Unvalidated<Page>,
 ) -> Result<model::Slice<Project>, Error> {
     let filter = params.map(|list| list.filter);
-    cx.read(move |tx| projects::list(tx, kind, &filter, &page)).await
+    cx.read_list(move |tx| projects::list(tx, kind, &filter, &page)).await
 }
 
 async fn get(ProjectCx { forge, caller, project }: ProjectCx, site: Site) -> Reply<CachedJson<ProjectJson>> {

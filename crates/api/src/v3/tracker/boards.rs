@@ -30,13 +30,13 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<BoardJson>> {
     let page = paging.page_of_short_list();
-    let found = cx.read(move |tx, project| boards::list(tx, project, &page)).await?;
+    let found = cx.read_list(move |tx, project| boards::list(tx, project, &page)).await?;
     Ok(paging.reply(found.map(BoardJson::from)))
 }
 
 async fn lists(cx: ProjectCx, BoardIdInPath(board): BoardIdInPath, paging: Paging) -> Reply<Paged<ListJson>> {
     let page = paging.page_of_short_list();
-    let found = cx.read(move |tx, project| boards::lists(tx, project, &board, &page)).await?;
+    let found = cx.read_list(move |tx, project| boards::lists(tx, project, &board, &page)).await?;
     Ok(paging.reply(found.map(ListJson::from)))
 }
 

@@ -44,7 +44,7 @@ async fn list_authored(
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
     let (options, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read(move |tx| issues::list_authored(tx, &options, &page)).await?;
+    let found = cx.read_list(move |tx| issues::list_authored(tx, &options, &page)).await?;
     Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
 }
 
@@ -55,7 +55,7 @@ async fn list_in_group(
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
     let (options, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read(move |tx, group| issues::list_in_group(tx, group, &options, &page)).await?;
+    let found = cx.read_list(move |tx, group| issues::list_in_group(tx, group, &options, &page)).await?;
     Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
 }
 
@@ -66,7 +66,7 @@ async fn list(
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
     let (options, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read(move |tx, project| issues::list(tx, project, &options, &page)).await?;
+    let found = cx.read_list(move |tx, project| issues::list(tx, project, &options, &page)).await?;
     Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
 }
 

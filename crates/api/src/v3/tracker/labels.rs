@@ -35,7 +35,7 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<LabelJson>> {
     let page = paging.page_of_short_list();
-    let found = cx.read(move |tx, project| labels::list(tx, project, &page)).await?;
+    let found = cx.read_list(move |tx, project| labels::list(tx, project, &page)).await?;
     Ok(paging.reply(found.map(LabelJson::from)))
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, Params(params): Params<ListMilestones>, paging: Paging) -> Reply<Paged<MilestoneJson>> {
     let (filter, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read(move |tx, project| milestones::list(tx, project, &filter, &page)).await?;
+    let found = cx.read_list(move |tx, project| milestones::list(tx, project, &filter, &page)).await?;
     Ok(paging.reply(found.map(MilestoneJson::from)))
 }
 
@@ -69,7 +69,7 @@ async fn issues(
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
     let page = paging.page.clone();
-    let found = cx.read(move |tx, project| milestones::issues(tx, project, &id, &page)).await?;
+    let found = cx.read_list(move |tx, project| milestones::issues(tx, project, &id, &page)).await?;
     Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
 }
 

@@ -33,7 +33,7 @@ async fn list(
     site: Site,
 ) -> Reply<Paged<NoteJson>> {
     let page = paging.page.clone();
-    let found = cx.read(move |tx, project| notes::list(tx, project, &issue, &page)).await?;
+    let found = cx.read_list(move |tx, project| notes::list(tx, project, &issue, &page)).await?;
     Ok(paging.reply(found.map(|note| NoteJson::new(note, &site))))
 }
 

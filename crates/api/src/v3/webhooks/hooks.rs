@@ -53,7 +53,7 @@ pub(crate) fn routes() -> Routes {
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<ProjectHookJson>> {
     let (cx, scope) = with_scope(cx);
     let page = paging.page.clone();
-    let hooks = cx.read(move |tx| hooks::list(tx, &scope, &page)).await?;
+    let hooks = cx.read_list(move |tx| hooks::list(tx, &scope, &page)).await?;
     Ok(paging.reply(hooks.map(ProjectHookJson::from)))
 }
 
@@ -107,7 +107,7 @@ async fn test(
 async fn list_deliveries(cx: ProjectCx, HookIdInPath(id): HookIdInPath, paging: Paging) -> Reply<Paged<DeliveryJson>> {
     let (cx, scope) = with_scope(cx);
     let page = paging.page.clone();
-    let deliveries = cx.read(move |tx| hooks::list_deliveries(tx, &scope, &id, &page)).await?;
+    let deliveries = cx.read_list(move |tx| hooks::list_deliveries(tx, &scope, &id, &page)).await?;
     Ok(paging.reply(deliveries.map(DeliveryJson::without_bodies)))
 }
 

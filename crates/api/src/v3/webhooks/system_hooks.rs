@@ -56,7 +56,7 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: CallerCx, paging: Paging) -> Reply<Paged<SystemHookJson>> {
     let page = paging.page_of_short_list();
-    let hooks = cx.read(move |tx| hooks::list(tx, &HookScope::Instance, &page)).await?;
+    let hooks = cx.read_list(move |tx| hooks::list(tx, &HookScope::Instance, &page)).await?;
     Ok(paging.reply(hooks.map(SystemHookJson::from)))
 }
 
@@ -110,7 +110,7 @@ async fn list_deliveries(
     paging: Paging,
 ) -> Reply<Paged<DeliveryJson>> {
     let page = paging.page.clone();
-    let deliveries = cx.read(move |tx| hooks::list_deliveries(tx, &HookScope::Instance, &id, &page)).await?;
+    let deliveries = cx.read_list(move |tx| hooks::list_deliveries(tx, &HookScope::Instance, &id, &page)).await?;
     Ok(paging.reply(deliveries.map(DeliveryJson::without_bodies)))
 }
 

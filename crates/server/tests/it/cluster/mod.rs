@@ -4,4 +4,5 @@ mod backup;
 mod bucket;
 mod fixture;
 mod migrate_store;
+mod read_replica;
 mod two_nodes;

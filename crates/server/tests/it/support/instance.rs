@@ -261,6 +261,11 @@ pub(crate) fn postgres_server() -> Option<Url> {
     Some(Url::parse(&text).expect("GABLE_TEST_DATABASE is a URL"))
 }
 
+/// Runs SQL on a PostgreSQL server.
+pub(crate) fn execute_on(server: &Url, sql: &str) {
+    execute(&Database::postgres(server.as_str()).expect("a good URL"), sql);
+}
+
 fn execute(database: &Database, sql: &str) {
     try_execute(database, sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
 }

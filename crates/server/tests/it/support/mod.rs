@@ -7,7 +7,7 @@ mod random;
 mod write_load;
 
 pub(crate) use http_client::{HttpClient, HttpResponse};
-pub(crate) use instance::{TestInstance, postgres_server};
+pub(crate) use instance::{TestInstance, execute_on, postgres_server};
 pub(crate) use process::{
     GableCommand, ProcessOutput, ROOT_PASSWORD, ROOT_TOKEN, ServerProcess, UNLIMITED, WAIT_TIMEOUT,
 };
