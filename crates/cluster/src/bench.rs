@@ -150,6 +150,7 @@ async fn start_local_node(cluster: &mut Cluster) -> Result<Node> {
     patroni.create_database(&cluster.network, "gable_local").await?;
     let settings = NodeSettings {
         database: cluster.database.url(&cluster.network, "gable_local")?,
+        read_replica: None,
         store: None,
         store_variables: Vec::new(),
         ..cluster.settings.clone()

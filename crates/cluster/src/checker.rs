@@ -232,8 +232,7 @@ pub(crate) async fn all_pages(client: &Client, path: &str) -> Result<Vec<Value>>
 /// Checks the refs of a project on a node, and the events that lead to them.
 async fn check_refs((name, client): &NamedNode, shared: &Shared, project: &Project, with_events: bool) -> Findings {
     let mut findings = Findings::default();
-    let listed = git(&std::env::temp_dir(), &["ls-remote", &project.url(client.address)], b"").await;
-    let refs = match listed {
+    let refs = match list_refs(client, project).await {
         Ok(listed) => parse_refs(&listed),
         Err(messages) => {
             findings.losses.push(format!(
@@ -259,6 +258,19 @@ async fn check_refs((name, client): &NamedNode, shared: &Shared, project: &Proje
         }
     }
     findings
+}
+
+/// Lists the refs of a project on a node, repeatedly while it cannot answer.
+async fn list_refs(client: &Client, project: &Project) -> Result<String, String> {
+    let start = Instant::now();
+    loop {
+        match git(&std::env::temp_dir(), &["ls-remote", &project.url(client.address)], b"").await {
+            Err(messages) if messages.contains("error: 50") && start.elapsed() < READ_TIMEOUT => {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+            result => return result,
+        }
+    }
 }
 
 async fn read_events(client: &Client, project: &Project) -> Result<Vec<RefChange>> {

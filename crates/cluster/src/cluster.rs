@@ -62,6 +62,7 @@ impl Cluster {
         let settings = NodeSettings {
             gable: options.gable.clone(),
             database: database.url(&network, "gable")?,
+            read_replica: database.standby_url(&network, "gable")?,
             store: Some(Store::url("cluster")),
             store_variables: store.variables(proxy_address),
             instance_key,

@@ -33,12 +33,27 @@ impl Database {
         match self {
             Self::Single(url) => Ok(url.clone()),
             Self::Patroni(_) => {
-                let hosts = DATABASES.iter().map(|host| Ok(network.address(*host, 5432)?.to_string()));
-                let hosts = hosts.collect::<Result<Vec<_>>>()?.join(",");
+                let hosts = hosts(network)?;
                 Ok(format!("postgres://postgres@{hosts}/{name}?target_session_attrs=read-write"))
             }
         }
     }
+
+    /// Returns the URL of the standby of a database; `None` if there is none.
+    pub(crate) fn standby_url(&self, network: &Network, name: &str) -> Result<Option<String>> {
+        match self {
+            Self::Single(_) => Ok(None),
+            Self::Patroni(_) => {
+                let hosts = hosts(network)?;
+                Ok(Some(format!("postgres://postgres@{hosts}/{name}?target_session_attrs=read-only")))
+            }
+        }
+    }
+}
+
+fn hosts(network: &Network) -> Result<String> {
+    let hosts = DATABASES.iter().map(|host| Ok(network.address(*host, 5432)?.to_string()));
+    Ok(hosts.collect::<Result<Vec<_>>>()?.join(","))
 }
 
 /// Two PostgreSQL servers, of which one is the primary, with synchronous replication.

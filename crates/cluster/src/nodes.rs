@@ -28,6 +28,8 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(90);
 pub(crate) struct NodeSettings {
     pub(crate) gable: PathBuf,
     pub(crate) database: String,
+    /// The URL of the standby, from which lists are read.
+    pub(crate) read_replica: Option<String>,
     /// `None`: the files are in a data folder, which only one node can use.
     pub(crate) store: Option<String>,
     pub(crate) store_variables: Vec<(String, String)>,
@@ -105,6 +107,7 @@ impl Node {
             None => _ = command.arg("--data").arg(self.folder.join("data")),
         }
         command.env("GABLE_DATABASE", &settings.database).envs(settings.store_variables.iter().cloned());
+        command.envs(settings.read_replica.iter().map(|url| ("GABLE_READ_REPLICA", url)));
         command.env("GABLE_ROOT_TOKEN", TOKEN).env("GABLE_ROOT_PASSWORD", PASSWORD);
         if start.clock_offset != 0 {
             command.env("LD_PRELOAD", faketime()?).env("FAKETIME", format!("{:+}s", start.clock_offset));
