@@ -2,7 +2,10 @@
 
 pub use store::statistics::Statistics;
 
-use crate::{Ability, ReadTx, Result};
+use crate::{
+    Ability, ReadTx, Result,
+    nodes::{self, ListedNode},
+};
 
 /// What the operator sees first.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct Overview {
     pub waiting_deliveries: i64,
     /// The number of webhooks that are paused because their receivers fail.
     pub paused_hooks: i64,
+    /// The nodes; `None` if there cannot be more than one.
+    pub nodes: Option<Vec<ListedNode>>,
 }
 
 /// Returns the state of the instance.
@@ -28,6 +33,7 @@ pub fn get(tx: &mut ReadTx<'_>) -> Result<Overview> {
     let statistics = store::statistics::get(tx.db())?;
     let (waiting_tasks, dead_tasks) = store::tasks::count(tx.db())?;
     let deliveries = store::deliveries::queue_stats(tx.db())?;
+    let nodes = if tx.shared().database.is_single_node() { None } else { Some(nodes::list(tx)?) };
     Ok(Overview {
         engine,
         statistics,
@@ -35,5 +41,6 @@ pub fn get(tx: &mut ReadTx<'_>) -> Result<Overview> {
         dead_tasks,
         waiting_deliveries: deliveries.waiting,
         paused_hooks: deliveries.paused,
+        nodes,
     })
 }

@@ -3,6 +3,7 @@
 use askama::Template;
 use forge::{
     disk_space::{DiskStatus, DiskUsage},
+    nodes::ListedNode,
     overview::{self, Overview},
 };
 
@@ -19,14 +20,16 @@ struct OverviewTemplate {
     counts: Vec<(&'static str, i64, &'static str)>,
     sizes: Vec<(&'static str, String)>,
     queues: Vec<(&'static str, String, &'static str)>,
+    /// `None` if there cannot be more than one.
+    nodes: Option<Vec<ListedNode>>,
     settings: Vec<(&'static str, String)>,
     disk_problem: Option<&'static str>,
 }
 
 pub(crate) async fn show(cx: PageCx) -> PageResult {
     enter(&cx).await?;
-    let (viewer, Overview { engine, statistics, waiting_tasks, dead_tasks, waiting_deliveries, paused_hooks }) =
-        cx.read(overview::get).await?;
+    let (viewer, overview) = cx.read(overview::get).await?;
+    let Overview { engine, statistics, waiting_tasks, dead_tasks, waiting_deliveries, paused_hooks, nodes } = overview;
     let forge = cx.forge().clone();
     // The disk may be probed with a write.
     let disk = tokio::task::spawn_blocking(move || (forge.disk_status(), forge.disk_usage())).await;
@@ -77,6 +80,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
             ("Paused webhooks", paused_hooks.to_string(), ""),
             ("Requests that wait for a thread", threads, ""),
         ],
+        nodes,
         settings: cx.pages.0.settings.clone(),
         disk_problem,
     })

@@ -1,9 +1,14 @@
 //! The pages of the operator.
 
+use forge::{
+    Caller,
+    nodes::{self, NodeDescription},
+};
 use serde_json::json;
 use testkit::{PASSWORD, TestForge, TestResponse, browser::Browser};
 
 use super::account_settings::submit;
+use crate::support::postgres_server;
 
 /// Asserts that a response leads to a page and returns that page.
 async fn follow(browser: &Browser, response: TestResponse) -> TestResponse {
@@ -55,6 +60,36 @@ async fn the_overview_counts_what_there_is() {
     assert!(page.text.contains("SQLite") || page.text.contains("PostgreSQL"), "{page}");
     assert!(root.get("/admin/projects?search=ROCK").await.text.contains("ann/rocket"));
     assert!(root.get("/admin/projects?search=%00none").await.text.contains("No project matches."));
+}
+
+#[tokio::test]
+async fn the_overview_lists_the_nodes_of_a_shared_database() {
+    let forge = TestForge::start().await;
+    forge.admin().await;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let name = "gable-7".to_owned();
+    let node = NodeDescription { name, version: "9.8.7".to_owned(), addresses: "http://10.0.0.7:8080".to_owned() };
+    let registration = tokio::spawn(nodes::register_until_stopped(forge.forge.clone(), node, stopped));
+    let is_listed = || async {
+        let listed = forge.forge.read(Caller::system(), nodes::list).await.expect("listed");
+        !listed.is_empty()
+    };
+    while !is_listed().await {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let root = forge.signed_in_browser("root").await;
+    let page = root.get("/admin").await;
+    let is_shared = postgres_server().is_some();
+    for part in ["gable-7", "9.8.7", "http://10.0.0.7:8080", ">serving<"] {
+        assert_eq!(page.text.contains(part), is_shared, "{part}: {page}");
+    }
+    if is_shared {
+        forge.clock.advance(jiff::SignedDuration::from_mins(2));
+        let page = root.get("/admin").await;
+        assert!(page.text.contains(">silent<"), "{page}");
+    }
+    stop.send(true).expect("sent");
+    registration.await.expect("ended");
 }
 
 #[tokio::test]
