@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a command-line tool prints to the terminal")]
 
 mod bench;
+mod build;
 mod check;
 mod child_guard;
 mod clients;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 
 const USAGE: &str = "\
-cargo xtask test [--sqlite] [--postgres] [--clients] [--web]
+cargo xtask test [--sqlite] [--postgres] [--clients] [--web] [--cluster]
                                                        run all tests, or only these parts
 cargo xtask check                                      check formatting, lints, documentation and licenses, then run all tests
 cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--hooks] [--pipelines] [--pushes] [--web] [--sqlite] [--postgres]
