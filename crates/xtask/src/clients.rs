@@ -27,7 +27,7 @@ pub(crate) fn run(report: &mut Report) {
     let (mut python, mut modules) = (PathBuf::new(), PathBuf::new());
     let prepared = report.step("clients: packages", || {
         system::install_missing(&[PYTHON, NODE, RUBY_GITLAB, CURL, SSH, BUBBLEWRAP])?;
-        python = python_environment()?;
+        python = python_environment("venv", &script("requirements.txt"))?;
         modules = node_packages("npm", &script("npm"))?.join("node_modules");
         Ok(())
     });
@@ -134,18 +134,18 @@ fn examples() -> PathBuf {
     workspace::root().join("examples")
 }
 
-/// Returns the Python of a virtual environment with the clients; rebuilt if the requirements or Python change.
-fn python_environment() -> Result<PathBuf> {
-    let folder = workspace::cache_folder().join("venv");
+/// Returns the Python of a virtual environment of this name with the packages of a requirements file; rebuilt if the file
+/// or Python changes.
+pub(crate) fn python_environment(name: &str, requirements: &Path) -> Result<PathBuf> {
+    let folder = workspace::cache_folder().join(name);
     let python = folder.join("bin/python");
-    let requirements = script("requirements.txt");
     let version = steps::read(Command::new("python3").arg("--version"))?;
-    let stamp = format!("{version}{}\n{}", folder.display(), read(&requirements)?);
+    let stamp = format!("{version}{}\n{}", folder.display(), read(requirements)?);
     rebuild_if_stale(&folder, &stamp, || {
         steps::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--use-pep517", "--requirement"])
-            .arg(&requirements);
+            .arg(requirements);
         steps::run(&mut pip)
     })?;
     Ok(python)
@@ -180,6 +180,7 @@ fn rebuild_if_stale(folder: &Path, stamp: &str, build: impl FnOnce() -> Result<(
     fs::write(&path, stamp).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn read(path: &Path) -> Result<String> {
+/// Reads a text file.
+pub(crate) fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -7,6 +7,7 @@ use anyhow::Result;
 use crate::{
     build,
     child_guard::guarded,
+    cluster_examples,
     postgres::Postgres,
     steps::{self, Report, TestCounts},
     system::{self, CURL, ETCD, FAKETIME, HAPROXY, IPROUTE, NFTABLES, OPENSSL, PATRONI, POSTGRES, SSH},
@@ -44,8 +45,9 @@ pub(crate) fn run(flags: &[String]) -> Result<()> {
     steps::run(cluster.current_dir(root()).args(flags))
 }
 
-/// Runs the short form as a step of the tests.
+/// Validates the examples, and runs the short form, as steps of the tests.
 pub(crate) fn add(report: &mut Report) {
+    report.step("cluster: examples", cluster_examples::run);
     report.step("cluster", || {
         run_short(&["--short".to_owned()])?;
         Ok(TestCounts { passed: 1, failed: 0 })

@@ -9,6 +9,7 @@ mod check;
 mod child_guard;
 mod clients;
 mod cluster;
+mod cluster_examples;
 mod crash;
 mod dist;
 mod gable_server;
