@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{
     build,
     child_guard::guarded,
-    cluster_examples,
+    cluster_clients, cluster_examples,
     postgres::Postgres,
     steps::{self, Report, TestCounts},
     system::{self, CURL, ETCD, FAKETIME, HAPROXY, IPROUTE, NFTABLES, OPENSSL, PATRONI, POSTGRES, SSH},
@@ -19,13 +19,18 @@ const GARAGE_VERSION: &str = "2.5.0";
 
 /// Runs the campaign; the flags are passed to the cluster program.
 pub(crate) fn run(flags: &[String]) -> Result<()> {
-    let has_flag = |name: &str| flags.iter().any(|flag| flag == name);
-    let (is_short, is_bench) = (has_flag("--short"), has_flag("--bench"));
+    // The flags of a command after `--` are its own.
+    let has_flag = |name: &str| flags.iter().take_while(|flag| *flag != "--").any(|flag| flag == name);
+    let has_clients = has_flag("--clients");
+    let (is_short, is_bench) = (has_flag("--short") || has_clients, has_flag("--bench"));
     let uses_tests_build = (!has_flag("--gable") && !is_bench) || (is_short && !has_flag("--test-bucket"));
     if uses_tests_build {
         build::build()?;
     } else {
         steps::run(&mut cargo(&["build", "--package", "cluster"]))?;
+    }
+    if has_clients {
+        return cluster_clients::run(flags);
     }
     if is_short {
         return run_short(flags);
@@ -56,14 +61,22 @@ pub(crate) fn add(report: &mut Report) {
 
 /// Runs the short form with the programs of the tests, unless the flags name others.
 fn run_short(flags: &[String]) -> Result<()> {
+    let (postgres, mut cluster) = short_form()?;
+    let outcome = steps::run(cluster.args(flags));
+    drop(postgres);
+    outcome
+}
+
+/// Returns a command for the short form with its database and the programs of the tests.
+pub(crate) fn short_form() -> Result<(Postgres, Command)> {
     system::install_missing(&[POSTGRES, OPENSSL, HAPROXY, SSH])?;
     let postgres = Postgres::start()?;
     let mut cluster = guarded("TERM", program("debug", "cluster"));
     cluster.current_dir(root()).arg("--database").arg(postgres.url());
     cluster.arg("--gable").arg(program("debug", "gable"));
     cluster.arg("--test-bucket").arg(program("debug", "test-bucket"));
-    // A flag that is repeated replaces the former one.
-    steps::run(cluster.args(flags))
+    // The caller may repeat a flag with another value, which replaces this one.
+    Ok((postgres, cluster))
 }
 
 /// Builds Garage from crates.io, unless a former run did.
