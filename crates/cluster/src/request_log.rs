@@ -10,11 +10,12 @@ pub(crate) const SSH_FORMAT: &str = "ssh %[date(0,ms)] %Tt %s %ts";
 /// The clocks of the balancer and of this program are read at slightly different moments.
 const TOLERANCE: u64 = 250;
 
-/// A node was restarted at this time, in milliseconds since 1970.
+/// A node has ended between these times, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restart {
     pub(crate) node: &'static str,
-    pub(crate) time: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 /// An HTTP request or an SSH connection.
@@ -67,8 +68,8 @@ impl Entry {
 
     /// Returns whether the node was restarted while it had the request.
     fn contains_any(&self, restarts: &[Restart]) -> bool {
-        let duration = self.start.saturating_sub(TOLERANCE)..=self.end + TOLERANCE;
-        restarts.iter().any(|restart| restart.node == self.node && duration.contains(&restart.time))
+        let (start, end) = (self.start.saturating_sub(TOLERANCE), self.end + TOLERANCE);
+        restarts.iter().any(|restart| restart.node == self.node && start <= restart.end && restart.start <= end)
     }
 
     /// Returns whether the balancer repeats the request on another node: a read to which no response has begun.
@@ -133,7 +134,7 @@ impl RequestSummary {
 mod tests {
     use super::*;
 
-    const KILLS: [Restart; 1] = [Restart { node: "node2", time: 100_000 }];
+    const KILLS: [Restart; 1] = [Restart { node: "node2", start: 100_000, end: 100_600 }];
 
     fn check(line: &str, interrupted: usize, failed: usize) {
         let summary = RequestSummary::read(line, &KILLS);
@@ -146,12 +147,14 @@ mod tests {
         check("http 100001 40 node2 502 SH POST /api/v3/projects", 1, 0);
         check("http 100001 40 node2 200 SD GET /p/archive", 1, 0);
         check("http 100001 40 node2 -1 SH DELETE /api/v3/projects/1", 1, 0);
+        check("http 100400 40 node2 502 SH POST /api/v3/projects", 1, 0);
         check("ssh 100001 700 node2 --", 1, 0);
     }
 
     #[test]
     fn other_failures_are_not_excused_by_a_kill() {
         check("http 100001 40 node1 502 SH POST /api/v3/projects", 0, 1);
+        check("http 99000 40 node2 502 SH POST /api/v3/projects", 0, 1);
         check("http 104000 40 node2 503 -- POST /api/v3/projects", 0, 1);
         check("http 104000 40 node2 500 -- GET /api/v3/projects", 0, 1);
         check("http 100001 40 <NOSRV> 503 SC GET /", 0, 1);

@@ -75,7 +75,7 @@ pub(crate) async fn run(options: &Options, cluster: &mut Cluster) -> Result<bool
     // `cargo xtask cluster --clients` reads this line.
     println!(
         "restarts: {}; requests: {}; ssh connections: {}; interrupted: {}; failed: {}",
-        restarts.iter().filter(|restart| restart.time >= start).count(),
+        restarts.iter().filter(|restart| restart.end >= start).count(),
         summary.requests,
         summary.ssh_connections,
         summary.interrupted.len(),
@@ -128,13 +128,14 @@ async fn restart_nodes(options: &Options, cluster: &mut Cluster, restarts: &mut 
             }
         }
         let node = &mut nodes[turn];
+        let start = now();
         if options.restarts == RestartMode::Kill {
             node.kill();
-            restarts.push(Restart { node: node.host.name, time: now() });
+            restarts.push(Restart { node: node.host.name, start, end: now() });
             tokio::time::sleep(random_pause(2000)).await;
         } else {
             node.stop().await?;
-            restarts.push(Restart { node: node.host.name, time: now() });
+            restarts.push(Restart { node: node.host.name, start, end: now() });
         }
         start_again(node, network, settings).await?;
         // Two nodes are always available.

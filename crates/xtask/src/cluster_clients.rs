@@ -229,7 +229,8 @@ fn failures(lines: &[String]) -> Vec<String> {
     let mut failures: Vec<String> = Vec::new();
     let mut is_inside = false;
     for line in lines {
-        let is_start_in_pytest = line.starts_with("____") && line.ends_with("____");
+        let is_start_in_pytest =
+            line.starts_with('_') && line.ends_with('_') && !line.trim_matches(['_', ' ']).is_empty();
         let is_start_in_script = line.starts_with("FAILED ") && !line.contains(".py::");
         if is_start_in_pytest || is_start_in_script {
             failures.push(String::new());
@@ -254,14 +255,20 @@ mod tests {
     }
 
     const NUMBERS: &str = "restarts: 3; requests: 90; ssh connections: 4; interrupted: 1; failed: 0";
-    const PYTEST: &str = "=== FAILURES ===\n____ test_a ____\nE   GitlabHttpError: 502\n____ test_b ____\nE   assert 1 == 2\n\
+    const PYTEST: &str = "=== FAILURES ===\n_ ERROR at setup of test_a _\nE   GitlabHttpError: 502\n____ test_b ____\n_ _ _ _\nE   assert 1 == 2\n\
                           === short test summary info ===\nFAILED x.py::test_a - 502\nFAILED x.py::test_b\n\
                           2 failed, 5 passed in 3.1s\n";
 
     #[test]
     fn failures_are_found_in_the_output_of_clients() {
         let failed = outcome(PYTEST).failures;
-        assert_eq!(failed, ["____ test_a ____\nE   GitlabHttpError: 502\n", "____ test_b ____\nE   assert 1 == 2\n"]);
+        assert_eq!(
+            failed,
+            [
+                "_ ERROR at setup of test_a _\nE   GitlabHttpError: 502\n",
+                "____ test_b ____\n_ _ _ _\nE   assert 1 == 2\n"
+            ]
+        );
         let failed = outcome("FAILED a: x\n  at b\nFAILED c: 503\n1 passed, 2 failed in 3 s\n").failures;
         assert_eq!(failed, ["FAILED a: x\n  at b\n", "FAILED c: 503\n"]);
     }
