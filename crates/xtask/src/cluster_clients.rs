@@ -71,8 +71,8 @@ pub(crate) fn run(flags: &[String]) -> Result<()> {
                 row.name = client.name.clone();
                 report.step(&format!("{}, restarts: {mode}, round {}", client.name, round + 1), || {
                     let outcome = run_client(&client, mode, seed + round, &passed_on)?;
-                    let counts = outcome.judge(mode);
-                    row.add(&outcome, counts);
+                    let (counts, excused) = outcome.judge(mode);
+                    row.add(&outcome, counts, excused);
                     Ok(counts)
                 });
             }
@@ -83,7 +83,7 @@ pub(crate) fn run(flags: &[String]) -> Result<()> {
     }
     println!(
         "\n| Client | Restarts | Runs | Restarts of a node | HTTP requests | SSH connections | Interrupted | Tests passed | \
-         Failed by an interruption | Failed otherwise |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+         Failed by an interruption | Tests and requests that failed otherwise |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
     );
     for row in rows {
         println!("{}", row.print());
@@ -104,7 +104,7 @@ struct Row {
 }
 
 impl Row {
-    fn add(&mut self, outcome: &Outcome, counts: TestCounts) {
+    fn add(&mut self, outcome: &Outcome, counts: TestCounts, excused: u32) {
         self.runs += 1;
         let numbers = outcome.numbers.unwrap_or_default();
         self.numbers.restarts += numbers.restarts;
@@ -113,7 +113,7 @@ impl Row {
         self.numbers.interrupted += numbers.interrupted;
         self.passed += counts.passed;
         self.failed += counts.failed;
-        self.excused += outcome.counts.failed.saturating_sub(counts.failed);
+        self.excused += excused;
     }
 
     fn print(&self) -> String {
@@ -200,18 +200,19 @@ impl Outcome {
         Self { counts, numbers, failures: failures(lines) }
     }
 
-    /// Returns the counts without the failures that a kill explains. Each has to be a lost connection, and there cannot
+    /// Returns the counts without the failures that a kill explains, and the number of these. Each has to be a lost connection, and there cannot
     /// be more of them than interrupted requests.
-    fn judge(&self, mode: &str) -> TestCounts {
+    fn judge(&self, mode: &str) -> (TestCounts, u32) {
         let mut counts = self.counts;
         let Some(numbers) = self.numbers else {
             counts.failed += 1;
-            return counts;
+            return (counts, 0);
         };
+        let mut excused = 0;
         if mode == "kill" && counts.failed > 0 {
             let is_lost = |text: &&String| LOST_CONNECTION.iter().any(|symptom| text.contains(symptom));
             let explained = u32::try_from(self.failures.iter().filter(is_lost).count()).unwrap_or(u32::MAX);
-            let excused = explained.min(numbers.interrupted).min(counts.failed);
+            excused = explained.min(numbers.interrupted).min(counts.failed);
             println!("{} tests failed, {excused} of them by an interrupted request", counts.failed);
             counts.failed -= excused;
         }
@@ -220,7 +221,7 @@ impl Outcome {
         if counts.passed == 0 {
             counts.failed += 1;
         }
-        counts
+        (counts, excused)
     }
 }
 
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_kill_explains_lost_connections_only() {
-        let judge = |output: &str, mode| outcome(output).judge(mode).failed;
+        let judge = |output: &str, mode| outcome(output).judge(mode).0.failed;
         let both = format!("{PYTEST}{NUMBERS}");
         assert_eq!(judge(&both, "kill"), 1);
         assert_eq!(judge(&both, "stop"), 2);
