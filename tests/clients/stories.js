@@ -43,6 +43,8 @@ async function byHand(method, path, body, version = 'v3') {
   const headers = { 'PRIVATE-TOKEN': TOKEN, 'Content-Type': 'application/json' };
   const answer = await fetch(`${URL}/api/${version}${path}`, { method, headers, body: body && JSON.stringify(body) });
   const text = await answer.text();
+  // A load balancer answers with HTML.
+  assert(answer.status < 502, `${method} ${path}: ${answer.status} ${text}`);
   return { status: answer.status, body: text && JSON.parse(text) };
 }
 

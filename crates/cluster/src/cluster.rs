@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
-    balancer::Balancer,
+    balancer::{Balancer, Connections},
     checker::NamedNode,
     database::{Database, Patroni},
     fault_proxy::FaultProxy,
@@ -17,6 +17,7 @@ use crate::{
     nodes::{Node, NodeSettings, Start},
     options::Options,
     receiver::Receiver,
+    restarts::RestartMode,
     store::{Store, StoreProgram},
 };
 
@@ -56,7 +57,9 @@ impl Cluster {
         let proxy = FaultProxy::start(proxy_address, store.address).await?;
         let receiver_address = network.address(CAMPAIGN, 9000)?;
         let receiver = Receiver::start(receiver_address).await?;
-        let balancer = Balancer::start(&network, folder)?;
+        let logs_every_request = !options.command.is_empty() && options.restarts == RestartMode::Kill;
+        let connections = if logs_every_request { Connections::Closed } else { Connections::KeptAlive };
+        let balancer = Balancer::start(&network, folder, connections)?;
         let instance_key = folder.join("instance-key");
         run(std::process::Command::new(&options.gable).args(["admin", "instance", "create-key"]).arg(&instance_key))?;
         let settings = NodeSettings {
@@ -67,6 +70,7 @@ impl Cluster {
             store_variables: store.variables(proxy_address),
             instance_key,
             external_url: format!("http://{}", balancer.http),
+            flags: options.node_flags.clone(),
         };
         let mut nodes = Vec::new();
         for host in NODES {

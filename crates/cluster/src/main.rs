@@ -22,6 +22,8 @@ mod nodes;
 mod options;
 mod receiver;
 mod report;
+mod request_log;
+mod restarts;
 mod rng;
 mod store;
 
@@ -143,6 +145,9 @@ async fn run(options: &Options, folder: &Path) -> Result<bool> {
     println!("starting the cluster");
     let mut cluster = cluster::Cluster::start(options, folder).await?;
     println!("the cluster is ready");
+    if !options.command.is_empty() {
+        return restarts::run(options, &mut cluster).await;
+    }
     if options.bench {
         let page = bench::run(&mut cluster).await?;
         println!("\n{page}");

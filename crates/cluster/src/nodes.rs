@@ -17,7 +17,8 @@ use crate::{
 
 /// The access token of the administrator.
 pub(crate) const TOKEN: &str = "cluster-administrator";
-const PASSWORD: &str = "correct-horse-cluster";
+/// The password of the administrator.
+pub(crate) const PASSWORD: &str = "correct-horse-cluster";
 /// The size of the disk of a cache, if it has its own.
 const CACHE_DISK_SIZE: &str = "1G";
 /// The smallest time in which a node can be ready; debug builds take a few seconds.
@@ -35,6 +36,8 @@ pub(crate) struct NodeSettings {
     pub(crate) store_variables: Vec<(String, String)>,
     pub(crate) instance_key: PathBuf,
     pub(crate) external_url: String,
+    /// Further flags of `gable serve`.
+    pub(crate) flags: Vec<String>,
 }
 
 /// What is different about a start of a node.
@@ -78,6 +81,11 @@ impl Node {
         self.folder.join("cache")
     }
 
+    /// Returns the path of the log.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.with_extension("log")
+    }
+
     /// Returns the processor time that the node and its finished children have used.
     pub(crate) fn processor_time(&self) -> Result<Duration> {
         let id = self.process.as_ref().context("the node does not run")?.id();
@@ -88,7 +96,7 @@ impl Node {
 
     /// Starts the node, without waiting until it is ready.
     pub(crate) fn start(&mut self, network: &Network, settings: &NodeSettings, start: &Start) -> Result<()> {
-        let log = File::options().create(true).append(true).open(self.folder.with_extension("log"));
+        let log = File::options().create(true).append(true).open(self.log());
         let log = log.context("cannot write the log of a node")?;
         let mut command = network.command(self.host, start.gable.as_ref().unwrap_or(&settings.gable));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GABLE_")) {
@@ -99,6 +107,7 @@ impl Node {
         command.args(["--allow-local-network", "--requests-per-minute", "0", "--anonymous-requests-per-minute", "0"]);
         command.args(["--sign-ins-per-minute", "0", "--unheard-job-seconds", "5s", "--min-free-disk", "16M"]);
         command.args(["--trusted-proxies", &network.address(BALANCER, 80)?.ip().to_string()]);
+        command.args(&settings.flags);
         match &settings.store {
             Some(store) => {
                 command.args(["--store", store, "--cache"]).arg(self.cache());
@@ -126,7 +135,7 @@ impl Node {
         let mut last = String::new();
         while start.elapsed() < timeout {
             if let Some(status) = self.exit_status() {
-                bail!("{} has ended ({status}); see {}", self.host.name, self.folder.with_extension("log").display());
+                bail!("{} has ended ({status}); see {}", self.host.name, self.log().display());
             }
             last = match client.get("/-/ready").await {
                 Ok(response) if response.status == 200 => return Ok(start.elapsed()),

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
-use crate::faults::{FAULTS, Fault};
+use crate::{
+    faults::{FAULTS, Fault},
+    restarts::RestartMode,
+};
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -26,15 +29,20 @@ pub(crate) struct Options {
     /// Keep the folder with the logs.
     pub(crate) keep: bool,
     pub(crate) report: Option<PathBuf>,
+    /// Further flags of the nodes.
+    pub(crate) node_flags: Vec<String>,
+    /// A program with its arguments that runs instead of the faults, while nodes are restarted.
+    pub(crate) command: Vec<String>,
+    pub(crate) restarts: RestartMode,
 }
 
 const FLAGS: &str = "--gable, --old-gable, --garage, --test-bucket, --database, --folder, --faults, --rounds, --hold, --seed, \
-                     --short, --bench, --keep and --report";
+                     --short, --bench, --keep, --report, --node-flags, --restarts, and a command after --";
 
 impl Options {
     pub(crate) fn read(flags: &[String]) -> Result<Self> {
         let mut options = Self { gable: "gable".into(), seed: 1, ..Self::default() };
-        let (mut names, mut rounds) = (None, None);
+        let (mut names, mut rounds, mut restarts) = (None, None, None);
         let mut flags = flags.iter();
         while let Some(flag) = flags.next() {
             let mut value = || flags.next().with_context(|| format!("{flag} requires a value"));
@@ -54,6 +62,14 @@ impl Options {
                 "--bench" => options.bench = true,
                 "--keep" => options.keep = true,
                 "--report" => options.report = Some(value()?.into()),
+                "--node-flags" => options.node_flags = value()?.split_whitespace().map(ToOwned::to_owned).collect(),
+                "--restarts" => restarts = Some(RestartMode::parse(value()?)?),
+                "--" => {
+                    options.command = flags.by_ref().cloned().collect();
+                    if options.command.is_empty() {
+                        bail!("-- requires a command");
+                    }
+                }
                 other => bail!("unknown flag {other}; cluster accepts {FLAGS}"),
             }
         }
@@ -68,6 +84,13 @@ impl Options {
         };
         if let Some(fault) = options.faults.iter().find(|fault| options.short && !fault.is_in_short_form()) {
             bail!("{} requires the full form, without --short", fault.name());
+        }
+        if restarts.is_some() && options.command.is_empty() {
+            bail!("--restarts requires a command after --");
+        }
+        options.restarts = restarts.unwrap_or_default();
+        if options.bench && !options.command.is_empty() {
+            bail!("--bench runs no command");
         }
         if options.short && options.bench {
             bail!("--bench requires the full form, without --short");
@@ -114,5 +137,17 @@ mod tests {
         check("--short --bench", "--bench requires the full form");
         check("--short", "--short requires --database");
         check("--fast", "unknown flag --fast");
+        check("--restarts often -- true", "unknown kind of restarts often");
+        check("--restarts kill", "--restarts requires a command");
+        check("--", "-- requires a command");
+        check("--bench -- true", "--bench runs no command");
+    }
+
+    #[test]
+    fn a_command_has_its_own_flags() {
+        let options = read("--restarts kill --node-flags --runner -- pytest --keep").expect("valid");
+        assert_eq!(options.command, ["pytest", "--keep"]);
+        assert_eq!((options.restarts, options.keep), (RestartMode::Kill, false));
+        assert_eq!(options.node_flags, ["--runner"]);
     }
 }

@@ -22,41 +22,79 @@ const DIALECTS: [&str; 2] = ["spec", "gitlab"];
 /// Clients run as the administrator and create more projects than the default limit allows.
 const MANY_PROJECTS: &[&str] = &["--default-projects-limit", "1000"];
 
-/// Runs all clients, in both dialects if they support both.
-pub(crate) fn run(report: &mut Report) {
-    let (mut python, mut modules) = (PathBuf::new(), PathBuf::new());
-    let prepared = report.step("clients: packages", || {
+/// A client library or git, with its tests.
+pub(crate) struct StockClient {
+    pub(crate) name: String,
+    pub(crate) dialect: &'static str,
+    /// The flags of its server.
+    pub(crate) flags: &'static [&'static str],
+    pub(crate) command: Command,
+}
+
+/// The packages of the clients.
+#[derive(Default)]
+pub(crate) struct ClientPackages {
+    python: PathBuf,
+    node_modules: PathBuf,
+}
+
+impl ClientPackages {
+    /// Installs what is missing.
+    pub(crate) fn install() -> Result<Self> {
         system::install_missing(&[PYTHON, NODE, RUBY_GITLAB, CURL, SSH, BUBBLEWRAP])?;
-        python = python_environment()?;
-        modules = node_packages("npm", &script("npm"))?.join("node_modules");
+        Ok(Self {
+            python: python_environment("venv", &script("requirements.txt"))?,
+            node_modules: node_packages("npm", &script("npm"))?.join("node_modules"),
+        })
+    }
+
+    /// Returns all clients, in both dialects if they support both.
+    pub(crate) fn stock_clients(&self) -> Vec<StockClient> {
+        let mut clients = Vec::new();
+        for dialect in DIALECTS {
+            let mut command = pytest(&self.python);
+            command.args(["", "_ci", "_issues", "_places"].map(|part| script(&format!("python_gitlab{part}.py"))));
+            let name = format!("python-gitlab, dialect {dialect}");
+            clients.push(StockClient { name, dialect, flags: &[], command });
+        }
+        let mut add = |name: &str, command| {
+            clients.push(StockClient { name: name.to_owned(), dialect: "gitlab", flags: MANY_PROJECTS, command });
+        };
+        for (name, file) in [("node-gitlab", "node_gitlab.js"), ("npm gitlab", "npm_gitlab.js")] {
+            let mut command = Command::new("node");
+            command.arg(script(file)).env("NODE_PATH", &self.node_modules);
+            add(name, command);
+        }
+        let mut ruby = Command::new("ruby");
+        ruby.arg(script("ruby_gitlab.rb"));
+        add("ruby-gitlab", ruby);
+        let mut git = pytest(&self.python);
+        git.arg(script("stock_git.py"));
+        add("git and ssh", git);
+        clients
+    }
+}
+
+/// Runs all clients.
+pub(crate) fn run(report: &mut Report) {
+    let mut packages = ClientPackages::default();
+    let prepared = report.step("clients: packages", || {
+        packages = ClientPackages::install()?;
         Ok(())
     });
     if !prepared {
         return;
     }
-    for dialect in DIALECTS {
-        report.step(&format!("clients: python-gitlab, dialect {dialect}"), || {
-            let scripts = ["", "_ci", "_issues", "_places"].map(|part| script(&format!("python_gitlab{part}.py")));
-            run_client(dialect, &[], pytest(&python).args(scripts))
+    for mut client in packages.stock_clients() {
+        report.step(&format!("clients: {}", client.name), || {
+            run_client(client.dialect, client.flags, &mut client.command)
         });
     }
-    report.step("clients: schemathesis, in both dialects at once", || schemathesis(&python));
-    for (name, file) in [("node-gitlab", "node_gitlab.js"), ("npm gitlab", "npm_gitlab.js")] {
-        report.step(&format!("clients: {name}"), || {
-            let mut node = Command::new("node");
-            run_client("gitlab", MANY_PROJECTS, node.arg(script(file)).env("NODE_PATH", &modules))
-        });
-    }
-    report.step("clients: ruby-gitlab", || {
-        run_client("gitlab", MANY_PROJECTS, Command::new("ruby").arg(script("ruby_gitlab.rb")))
-    });
-    report.step("clients: git and ssh", || {
-        run_client("gitlab", MANY_PROJECTS, pytest(&python).arg(script("stock_git.py")))
-    });
+    report.step("clients: schemathesis, in both dialects at once", || schemathesis(&packages.python));
     report.step("examples", || {
         let runner = &["--runner", "1"];
         let mut counts = example(&runner[..], Command::new("bash").arg(examples().join("curl.sh")))?;
-        counts += example(&runner[..], Command::new(&python).arg(examples().join("python.py")))?;
+        counts += example(&runner[..], Command::new(&packages.python).arg(examples().join("python.py")))?;
         Ok(counts)
     });
 }
@@ -134,18 +172,18 @@ fn examples() -> PathBuf {
     workspace::root().join("examples")
 }
 
-/// Returns the Python of a virtual environment with the clients; rebuilt if the requirements or Python change.
-fn python_environment() -> Result<PathBuf> {
-    let folder = workspace::cache_folder().join("venv");
+/// Returns the Python of a virtual environment of this name with the packages of a requirements file; rebuilt if the file
+/// or Python changes.
+pub(crate) fn python_environment(name: &str, requirements: &Path) -> Result<PathBuf> {
+    let folder = workspace::cache_folder().join(name);
     let python = folder.join("bin/python");
-    let requirements = script("requirements.txt");
     let version = steps::read(Command::new("python3").arg("--version"))?;
-    let stamp = format!("{version}{}\n{}", folder.display(), read(&requirements)?);
+    let stamp = format!("{version}{}\n{}", folder.display(), read(requirements)?);
     rebuild_if_stale(&folder, &stamp, || {
         steps::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--use-pep517", "--requirement"])
-            .arg(&requirements);
+            .arg(requirements);
         steps::run(&mut pip)
     })?;
     Ok(python)
@@ -180,6 +218,7 @@ fn rebuild_if_stale(folder: &Path, stamp: &str, build: impl FnOnce() -> Result<(
     fs::write(&path, stamp).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn read(path: &Path) -> Result<String> {
+/// Reads a text file.
+pub(crate) fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -5,8 +5,11 @@ use std::{path::PathBuf, process::Command};
 use anyhow::Result;
 
 use crate::{
+    build,
+    child_guard::guarded,
+    cluster_clients, cluster_examples,
     postgres::Postgres,
-    steps,
+    steps::{self, Report, TestCounts},
     system::{self, CURL, ETCD, FAKETIME, HAPROXY, IPROUTE, NFTABLES, OPENSSL, PATRONI, POSTGRES, SSH},
     workspace::{cache_folder, cargo, program, root},
 };
@@ -16,36 +19,64 @@ const GARAGE_VERSION: &str = "2.5.0";
 
 /// Runs the campaign; the flags are passed to the cluster program.
 pub(crate) fn run(flags: &[String]) -> Result<()> {
-    let has_flag = |name: &str| flags.iter().any(|flag| flag == name);
-    let (is_short, is_bench) = (has_flag("--short"), has_flag("--bench"));
-    steps::run(&mut cargo(&["build", "--package", "cluster"]))?;
-    let mut cluster = Command::new(program("debug", "cluster"));
-    cluster.current_dir(root());
-    if !has_flag("--gable") {
-        // Times are measured with the build that is delivered.
-        let (profile, build) = if is_bench { ("release", &["--release"][..]) } else { ("debug", &[][..]) };
-        steps::run(cargo(&["build", "--package", "server"]).args(build))?;
-        cluster.arg("--gable").arg(program(profile, "gable"));
-    }
-    let postgres = if is_short {
-        system::install_missing(&[POSTGRES, OPENSSL, HAPROXY, SSH])?;
-        let postgres = Postgres::start()?;
-        cluster.arg("--database").arg(postgres.url());
-        if !has_flag("--test-bucket") {
-            steps::run(&mut cargo(&["build", "--package", "testkit", "--bin", "test-bucket"]))?;
-            cluster.arg("--test-bucket").arg(program("debug", "test-bucket"));
-        }
-        Some(postgres)
+    // The flags of a command after `--` are its own.
+    let has_flag = |name: &str| flags.iter().take_while(|flag| *flag != "--").any(|flag| flag == name);
+    let has_clients = has_flag("--clients");
+    let (is_short, is_bench) = (has_flag("--short") || has_clients, has_flag("--bench"));
+    let uses_tests_build = (!has_flag("--gable") && !is_bench) || (is_short && !has_flag("--test-bucket"));
+    if uses_tests_build {
+        build::build()?;
     } else {
-        system::install_missing(&[POSTGRES, PATRONI, ETCD, HAPROXY, IPROUTE, NFTABLES, FAKETIME, CURL, SSH])?;
-        if !has_flag("--garage") {
-            cluster.arg("--garage").arg(install_garage()?);
-        }
-        None
-    };
+        steps::run(&mut cargo(&["build", "--package", "cluster"]))?;
+    }
+    if has_clients {
+        return cluster_clients::run(flags);
+    }
+    if is_short {
+        return run_short(flags);
+    }
+    let mut cluster = Command::new(program("debug", "cluster"));
+    if is_bench && !has_flag("--gable") {
+        // Times are measured with the build that is delivered.
+        steps::run(&mut cargo(&["build", "--package", "server", "--release"]))?;
+        cluster.arg("--gable").arg(program("release", "gable"));
+    } else if !has_flag("--gable") {
+        cluster.arg("--gable").arg(program("debug", "gable"));
+    }
+    system::install_missing(&[POSTGRES, PATRONI, ETCD, HAPROXY, IPROUTE, NFTABLES, FAKETIME, CURL, SSH])?;
+    if !has_flag("--garage") {
+        cluster.arg("--garage").arg(install_garage()?);
+    }
+    steps::run(cluster.current_dir(root()).args(flags))
+}
+
+/// Validates the examples, and runs the short form, as steps of the tests.
+pub(crate) fn add(report: &mut Report) {
+    report.step("cluster: examples", cluster_examples::run);
+    report.step("cluster", || {
+        run_short(&["--short".to_owned()])?;
+        Ok(TestCounts { passed: 1, failed: 0 })
+    });
+}
+
+/// Runs the short form with the programs of the tests, unless the flags name others.
+fn run_short(flags: &[String]) -> Result<()> {
+    let (postgres, mut cluster) = short_form()?;
     let outcome = steps::run(cluster.args(flags));
     drop(postgres);
     outcome
+}
+
+/// Returns a command for the short form with its database and the programs of the tests.
+pub(crate) fn short_form() -> Result<(Postgres, Command)> {
+    system::install_missing(&[POSTGRES, OPENSSL, HAPROXY, SSH])?;
+    let postgres = Postgres::start()?;
+    let mut cluster = guarded("TERM", program("debug", "cluster"));
+    cluster.current_dir(root()).arg("--database").arg(postgres.url());
+    cluster.arg("--gable").arg(program("debug", "gable"));
+    cluster.arg("--test-bucket").arg(program("debug", "test-bucket"));
+    // The caller may repeat a flag with another value, which replaces this one.
+    Ok((postgres, cluster))
 }
 
 /// Builds Garage from crates.io, unless a former run did.

@@ -4,10 +4,13 @@
 #![expect(clippy::print_stdout, reason = "a command-line tool prints to the terminal")]
 
 mod bench;
+mod build;
 mod check;
 mod child_guard;
 mod clients;
 mod cluster;
+mod cluster_clients;
+mod cluster_examples;
 mod crash;
 mod dist;
 mod gable_server;
@@ -26,7 +29,7 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 
 const USAGE: &str = "\
-cargo xtask test [--sqlite] [--postgres] [--clients] [--web]
+cargo xtask test [--sqlite] [--postgres] [--clients] [--web] [--cluster]
                                                        run all tests, or only these parts
 cargo xtask check                                      check formatting, lints, documentation and licenses, then run all tests
 cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--hooks] [--pipelines] [--pushes] [--web] [--sqlite] [--postgres]
@@ -41,8 +44,12 @@ cargo xtask crash [--runs N] [--only NAME] [--seed N] [--model NAME] [--report F
                                                        disks; default: 300 crashes in total
 cargo xtask cluster [--short] [--bench] [--faults LIST] [--rounds N] [--hold SECONDS] [--seed N] [--report FILE]
                     [--keep] [--folder DIR] [--gable PROGRAM] [--old-gable PROGRAM] [--garage PROGRAM] [--test-bucket PROGRAM]
+                    [--node-flags FLAGS] [--restarts none|stop|kill] [-- COMMAND]
                                                        let parts of a cluster of three nodes fail under load; the full
                                                        form requires root; default: 50 rounds of each fault
+cargo xtask cluster --clients [--restarts none|stop|kill] [--rounds N] [--seed N] [--only NAME] [--gable PROGRAM] [--test-bucket PROGRAM]
+                                                       run stock clients while nodes are restarted; default: once with
+                                                       SIGTERM, once with SIGKILL
 cargo xtask pictures [FOLDER]                          take pictures of the web interface; default: target/pictures
 cargo xtask dist [--profile NAME]                      build an archive and a Debian package";
 

@@ -106,7 +106,7 @@ pub(crate) fn run_tests_as(prefix: &str, command: &mut Command) -> Result<TestCo
 }
 
 /// Parses the numbers of a line such as `test result: ok. 5 passed; 0 failed; …` or `5 passed, 1 failed in 3 s`.
-fn summary(line: &str) -> Option<TestCounts> {
+pub(crate) fn summary(line: &str) -> Option<TestCounts> {
     let is_from_cargo = line.starts_with("test result:");
     let is_from_client = line.starts_with(|first: char| first.is_ascii_digit()) && line.contains(" in ");
     if !is_from_cargo && !is_from_client {

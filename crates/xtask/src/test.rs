@@ -1,14 +1,12 @@
-//! `cargo xtask test`: runs all tests on both databases and with third-party clients, and the web interface in Chromium.
+//! `cargo xtask test`: runs all tests on both databases and with third-party clients, the web interface in Chromium,
+//! and a cluster of which parts fail.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
 use crate::{
-    clients,
+    build, clients, cluster,
     postgres::Postgres,
     steps::{self, Report, TestCounts},
     system::{self, BUBBLEWRAP, CURL, OPENSSL, POSTGRES, SLIRP, SSH},
@@ -25,25 +23,29 @@ pub(crate) struct Parts {
     postgres: bool,
     clients: bool,
     web: bool,
+    cluster: bool,
 }
 
 impl Parts {
     /// Every part.
-    pub(crate) const ALL: Self = Self { sqlite: true, postgres: true, clients: true, web: true };
+    pub(crate) const ALL: Self = Self { sqlite: true, postgres: true, clients: true, web: true, cluster: true };
 
     /// Parses the flags; without flags, all parts are selected.
     pub(crate) fn read(flags: &[String]) -> Result<Self> {
         if flags.is_empty() {
             return Ok(Self::ALL);
         }
-        let mut parts = Self { sqlite: false, postgres: false, clients: false, web: false };
+        let mut parts = Self { sqlite: false, postgres: false, clients: false, web: false, cluster: false };
         for flag in flags {
             match flag.as_str() {
                 "--sqlite" => parts.sqlite = true,
                 "--postgres" => parts.postgres = true,
                 "--clients" => parts.clients = true,
                 "--web" => parts.web = true,
-                other => bail!("unknown flag {other}; test accepts --sqlite, --postgres, --clients and --web"),
+                "--cluster" => parts.cluster = true,
+                other => {
+                    bail!("unknown flag {other}; test accepts --sqlite, --postgres, --clients, --web and --cluster")
+                }
             }
         }
         Ok(parts)
@@ -61,7 +63,12 @@ pub(crate) fn run(parts: Parts) -> Result<()> {
 pub(crate) fn add(report: &mut Report, parts: Parts) {
     let mut built = Vec::new();
     let compiled = report.step("build", || {
-        built = build()?;
+        built = build::build()?;
+        for package in DATABASE_PACKAGES {
+            if !built.iter().any(|program| program.package == package) {
+                bail!("cargo has built no tests of {package}");
+            }
+        }
         Ok(())
     });
     if !compiled {
@@ -96,6 +103,9 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
     }
     if parts.web {
         web::run(report);
+    }
+    if parts.cluster {
+        cluster::add(report);
     }
 }
 
@@ -140,39 +150,6 @@ const SQLITE_ONLY: [&str; 32] = [
     "projects::imports::endless_imports_use_the_slots_of_one_user_only",
 ];
 
-/// A compiled test binary.
-struct TestBinary {
-    package: String,
-    path: PathBuf,
-}
-
-/// Builds all programs and tests once for all steps: selecting other packages would select other features of
-/// dependencies and rebuild most of them.
-fn build() -> Result<Vec<TestBinary>> {
-    let messages = "--message-format=json-render-diagnostics";
-    let output = steps::read(&mut cargo(&["test", "--workspace", "--no-run", messages]))?;
-    let programs: Vec<TestBinary> = output.lines().filter_map(parse_test_binary).collect();
-    for package in DATABASE_PACKAGES {
-        if !programs.iter().any(|program| program.package == package) {
-            bail!("cargo has built no tests of {package}");
-        }
-    }
-    Ok(programs)
-}
-
-/// Parses a message of cargo; `None` if it is not about a test binary.
-fn parse_test_binary(message: &str) -> Option<TestBinary> {
-    let field = |name: &str| {
-        let (_, rest) = message.split_once(&format!("\"{name}\":\""))?;
-        rest.split_once('"').map(|(value, _)| value)
-    };
-    if field("reason") != Some("compiler-artifact") || !message.contains("\"test\":true},\"features\"") {
-        return None;
-    }
-    let package = Path::new(field("manifest_path")?).parent()?.file_name()?.to_str()?.to_owned();
-    Some(TestBinary { package, path: field("executable")?.into() })
-}
-
 /// Sets the number of tests to run in parallel, unless the environment does.
 fn in_parallel(tests: &mut Command) -> &mut Command {
     if std::env::var_os(THREADS).is_none() {
@@ -192,21 +169,5 @@ mod tests {
         for name in SQLITE_ONLY {
             assert!(workspace::has_integration_test(name), "no test {name}");
         }
-    }
-
-    #[test]
-    fn test_binaries_are_found_in_the_messages_of_cargo() {
-        let message = |test: bool, executable: &str| {
-            format!(
-                "{{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/src/crates/wire/Cargo.toml\",\"target\":\
-                 {{\"kind\":[\"lib\"],\"test\":true}},\"profile\":{{\"opt_level\":\"0\",\"test\":{test}}},\
-                 \"features\":[],\"executable\":{executable},\"fresh\":true}}"
-            )
-        };
-        let found = parse_test_binary(&message(true, "\"/target/debug/deps/wire-1\"")).expect("a program");
-        assert_eq!((found.package.as_str(), found.path.as_path()), ("wire", Path::new("/target/debug/deps/wire-1")));
-        assert!(parse_test_binary(&message(false, "\"/target/debug/gable\"")).is_none());
-        assert!(parse_test_binary(&message(true, "null")).is_none());
-        assert!(parse_test_binary("{\"reason\":\"build-finished\",\"success\":true}").is_none());
     }
 }
