@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result};
@@ -23,6 +23,8 @@ use crate::{
 
 /// How long the parts may take to work together again after a fault.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
+/// The time after which a node that could not start is started again.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// A running cluster. Fields are dropped in this order.
 pub(crate) struct Cluster {
@@ -109,19 +111,32 @@ impl Cluster {
         }
     }
 
-    /// Waits until all parts work again. A node that has ended is started again; returns a description of each.
+    /// Waits until all parts work again. A node that has ended is started again; returns a description of each that had been
+    /// ready before.
     pub(crate) async fn wait_until_recovered(&mut self) -> Result<Vec<String>> {
         if let Database::Patroni(patroni) = &self.database {
             patroni.wait_until_synchronous(&self.network, RECOVERY_TIMEOUT).await?;
         }
         let mut ended = Vec::new();
         for node in &mut self.nodes {
-            if let Some(status) = node.exit_status() {
-                ended.push(format!("{} has ended by itself ({status})", node.host.name));
-                node.kill();
-                node.start(&self.network, &self.settings, &Start::default())?;
+            let start = Instant::now();
+            loop {
+                if let Some(status) = node.exit_status() {
+                    // A node does not start while the database is away; it is started again, as a service manager does.
+                    if node.was_ready() {
+                        ended.push(format!("{} has ended by itself ({status})", node.host.name));
+                    }
+                    node.kill();
+                    node.start(&self.network, &self.settings, &Start::default())?;
+                }
+                match node.wait_until_ready(RECOVERY_TIMEOUT).await {
+                    Ok(_) => break,
+                    Err(_) if node.exit_status().is_some() && start.elapsed() < RECOVERY_TIMEOUT => {
+                        tokio::time::sleep(RESTART_DELAY).await;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
-            node.wait_until_ready(RECOVERY_TIMEOUT).await?;
         }
         self.wait_for_balancer().await?;
         Ok(ended)

@@ -56,6 +56,8 @@ pub(crate) struct Node {
     ssh: SocketAddr,
     folder: PathBuf,
     process: Option<Child>,
+    /// Whether the process has been ready.
+    was_ready: bool,
 }
 
 impl Node {
@@ -68,7 +70,7 @@ impl Node {
             run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(folder.join("cache")))?;
         }
         let (http, ssh) = (network.address(host, 8080)?, network.address(host, 2222)?);
-        Ok(Self { host, http, ssh, folder, process: None })
+        Ok(Self { host, http, ssh, folder, process: None, was_ready: false })
     }
 
     /// Returns a client with the token of the administrator.
@@ -125,6 +127,7 @@ impl Node {
         }
         let process = command.stdout(log.try_clone()?).stderr(log).spawn();
         self.process = Some(process.context("cannot start gable")?);
+        self.was_ready = false;
         Ok(())
     }
 
@@ -138,7 +141,10 @@ impl Node {
                 bail!("{} has ended ({status}); see {}", self.host.name, self.log().display());
             }
             last = match client.get("/-/ready").await {
-                Ok(response) if response.status == 200 => return Ok(start.elapsed()),
+                Ok(response) if response.status == 200 => {
+                    self.was_ready = true;
+                    return Ok(start.elapsed());
+                }
                 Ok(response) => response.to_string(),
                 Err(error) => error.to_string(),
             };
@@ -156,6 +162,11 @@ impl Node {
     ) -> Result<()> {
         self.start(network, settings, start)?;
         self.wait_until_ready(STARTUP_TIMEOUT).await.map(drop)
+    }
+
+    /// Returns whether the process has been ready since its start.
+    pub(crate) fn was_ready(&self) -> bool {
+        self.was_ready
     }
 
     /// Returns the exit status if the process has ended by itself.

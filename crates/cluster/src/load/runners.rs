@@ -188,11 +188,11 @@ fn trace_size(response: &Response) -> Option<usize> {
     response.header("range")?.strip_prefix("0-")?.parse().ok()
 }
 
-/// Waits until all jobs have ended.
+/// Waits until all jobs have ended; fails if nothing changes for a while.
 pub(super) async fn wait_until_finished(shared: &Shared, timeout: Duration) -> Result<()> {
-    let start = Instant::now();
+    let mut changed_at = Instant::now();
     let mut last = String::new();
-    while start.elapsed() < timeout {
+    while changed_at.elapsed() < timeout {
         let client = Client::new(shared.balancer, Some(TOKEN));
         match checker::all_pages(&client, &format!("{}/builds", shared.projects.ci.api())).await {
             Ok(jobs) => {
@@ -203,11 +203,14 @@ pub(super) async fn wait_until_finished(shared: &Shared, timeout: Duration) -> R
                 if counts.keys().all(|status| ["success", "failed", "canceled", "skipped"].contains(status)) {
                     return Ok(());
                 }
-                last = format!("{counts:?}");
+                let current = format!("{counts:?}");
+                if current != last {
+                    (last, changed_at) = (current, Instant::now());
+                }
             }
             Err(error) => last = error.to_string(),
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    bail!("jobs have not ended after {} s: {last}", timeout.as_secs())
+    bail!("jobs have not ended, and nothing has changed for {} s: {last}", timeout.as_secs())
 }
