@@ -6,7 +6,8 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::{
-    build, clients, cluster,
+    build::{self, TestBinary},
+    clients, cluster,
     postgres::Postgres,
     steps::{self, Report, TestCounts},
     system::{self, BUBBLEWRAP, CURL, OPENSSL, POSTGRES, SLIRP, SSH},
@@ -84,16 +85,26 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
         report.step("tests on PostgreSQL", || {
             system::install_missing(&[POSTGRES, OPENSSL, CURL, SSH, BUBBLEWRAP, SLIRP])?;
             let postgres = Postgres::start()?;
-            let mut counts = TestCounts::default();
-            for program in built.iter().filter(|program| DATABASE_PACKAGES.contains(&program.package.as_str())) {
+            let command = |program: &TestBinary, arguments: &[&str]| {
                 let mut tests = Command::new(&program.path);
                 workspace::remove_build_variables(&mut tests);
                 tests.current_dir(workspace::root().join("crates").join(&program.package));
                 tests
                     .env("GABLE_TEST_DATABASE", postgres.url())
                     .env("GABLE_TEST_DATABASE_CA", postgres.ca_certificate());
-                tests.args(SQLITE_ONLY.iter().flat_map(|name| ["--skip", name]));
-                counts += steps::run_tests(in_parallel(&mut tests))?;
+                in_parallel(tests.args(arguments));
+                tests
+            };
+            let mut counts = TestCounts::default();
+            let skipped: Vec<&str> = SQLITE_ONLY.iter().flat_map(|name| ["--skip", name]).collect();
+            for program in built.iter().filter(|program| DATABASE_PACKAGES.contains(&program.package.as_str())) {
+                counts += steps::run_tests(&mut command(program, &skipped))?;
+            }
+            // The standby is started for few tests: it would repeat the writes of all others.
+            let standby = postgres.start_standby()?;
+            for program in built.iter().filter(|program| program.package == "server") {
+                let mut tests = command(program, &[STANDBY_TESTS]);
+                counts += steps::run_tests(tests.env("GABLE_TEST_STANDBY", standby.url()))?;
             }
             Ok(counts)
         });
@@ -111,6 +122,9 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
 
 /// The packages whose tests use a database; only these run on PostgreSQL.
 const DATABASE_PACKAGES: [&str; 3] = ["server", "webhooks", "wire"];
+
+/// The tests that require a standby of PostgreSQL.
+const STANDBY_TESTS: &str = "cluster::read_replica::";
 
 /// Slow tests of those packages that do not depend on the database engine: transports, memory, archives, files of
 /// repositories and backups, pages of code, and crashes of what is outside of the database; and tests of the lock of SQLite.
@@ -166,7 +180,7 @@ mod tests {
 
     #[test]
     fn every_skipped_test_exists() {
-        for name in SQLITE_ONLY {
+        for name in SQLITE_ONLY.into_iter().chain([STANDBY_TESTS]) {
             assert!(workspace::has_integration_test(name), "no test {name}");
         }
     }
