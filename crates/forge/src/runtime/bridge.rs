@@ -52,7 +52,7 @@ use read_connection::{Purpose, ReadConnection};
 use replica::Replica;
 use writer::{PendingWrite, WriteOperation, write_loop};
 
-/// How often a read runs again because it needs packs that were not cached; they may be replaced meanwhile.
+/// How often a closure runs again because it needs packs that were not cached; they may be replaced meanwhile.
 const MAX_PACK_FETCHES: usize = 3;
 /// The maximum length of each queue; requests beyond it fail with [`Error::Busy`].
 const MAX_QUEUE_LENGTH: usize = 1024;
@@ -499,8 +499,28 @@ impl Forge {
 
     /// Authenticates the caller, runs a closure in a write transaction, and returns once it is durable.
     ///
-    /// The closure runs again if it conflicts with another transaction, so it must change nothing but the database.
+    /// The closure runs again if it conflicts with another transaction, or if it needs packs that are only in the bucket, so it
+    /// must change nothing but the database.
     pub async fn write<T, F>(&self, caller: Caller, f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
+    {
+        let mut f = f;
+        for _ in 0..MAX_PACK_FETCHES {
+            let (result, returned) = self.write_once(caller.clone(), f).await?;
+            match result.as_ref().err().and_then(PacksNotCached::in_error) {
+                // The transaction was rolled back: it must not hold locks during the fetch.
+                Some(missing) => self.fetch_packs(missing).await?,
+                None => return result,
+            }
+            f = returned;
+        }
+        self.write_once(caller, f).await?.0
+    }
+
+    /// Runs a closure in a write transaction; returns it with its result, so that it can run again.
+    async fn write_once<T, F>(&self, caller: Caller, f: F) -> Result<(Result<T>, F)>
     where
         T: Send + 'static,
         F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
@@ -508,7 +528,7 @@ impl Forge {
         let (reply, response) = oneshot::channel();
         let write = PendingWrite { f, caller, result: None, reply, wakeups: Wakeups::default() };
         send(&self.0.writers, Box::new(write) as QueuedWrite)?;
-        response.await.unwrap_or_else(|_| Err(Error::Internal("the write could not be committed".into())))
+        response.await.map_err(|_| Error::Internal("the write could not be committed".into()))
     }
 
     /// Returns the current time of the clock of this forge.

@@ -257,8 +257,8 @@ impl RepositoryCache {
         // A transaction with an older snapshot must not remove what others use, and one that writes may be rolled back.
         let is_newest = !is_writing && linked.is_none_or(|linked| version.includes(linked.version));
         let others = if is_newest { OtherPacks::RemoveExcept(&dead) } else { OtherPacks::Keep };
-        // Readers must not wait for the network; a transaction that writes has no way to run again.
-        if !is_writing && let Some(missing) = find_uncached((repositories, files), storage, &live) {
+        // A transaction must not wait for the network. The bridge fetches the packs and runs it again.
+        if let Some(missing) = find_uncached((repositories, files), storage, &live) {
             return Err(Error::Unavailable(Box::new(missing)));
         }
         let source = StoredPacks::new(files, db);

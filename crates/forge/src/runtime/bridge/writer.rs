@@ -47,7 +47,8 @@ pub(super) struct PendingWrite<F, T> {
     pub(super) f: F,
     pub(super) caller: Caller,
     pub(super) result: Option<Result<T>>,
-    pub(super) reply: oneshot::Sender<Result<T>>,
+    /// Receives the result and the closure, so that it can run again.
+    pub(super) reply: oneshot::Sender<(Result<T>, F)>,
     /// What is woken up after the commit.
     pub(super) wakeups: Wakeups,
 }
@@ -102,7 +103,7 @@ where
         if !matches!(outcome, CommitOutcome::RolledBack | CommitOutcome::Unavailable(_)) {
             self.wakeups.wake(shared);
         }
-        let _ = self.reply.send(result);
+        let _ = self.reply.send((result, self.f));
     }
 }
 

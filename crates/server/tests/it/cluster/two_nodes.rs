@@ -5,10 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::json;
 use testkit::bucket::Fault;
 
 use super::fixture::{Cluster, large_content};
-use crate::support::{GableCommand, WAIT_TIMEOUT};
+use crate::support::{GableCommand, ServerProcess, WAIT_TIMEOUT};
 
 #[test]
 fn what_one_node_has_acknowledged_is_readable_from_another_one_with_an_empty_cache() {
@@ -59,6 +60,53 @@ fn without_the_store_cached_repositories_are_readable_and_writes_are_refused() {
         std::thread::sleep(Duration::from_millis(100));
     }
     node.root().try_upload("/api/v3/projects/1/uploads", "note.txt", "kept").expect("answered").json();
+}
+
+#[test]
+fn a_write_that_waits_for_the_store_holds_no_locks() {
+    let Some(cluster) = Cluster::new() else { return };
+    let (one, two) = (cluster.start("one"), cluster.start("two"));
+    cluster.push(&one, "large", &large_content());
+    let hook = json!({ "url": "http://hooks.example.com", "pipeline_events": true });
+    one.root().post("/api/v3/projects/1/hooks", &hook).json();
+    let file = json!({
+        "file_path": ".gitlab-ci.yml", "branch_name": "main", "commit_message": "Build", "content": "build: { script: [make] }"
+    });
+    one.root().post("/api/v3/projects/1/repository/files", &file).json();
+    let create_pipeline = || {
+        let created = one.root().post("/api/v3/projects/1/pipeline", &json!({ "ref": "main" })).json();
+        created["id"].as_i64().expect("an id")
+    };
+    let cancel = |node: &ServerProcess, pipeline: i64| {
+        let canceled = node.root().post(&format!("/api/v3/projects/1/pipelines/{pipeline}/cancel"), &json!({})).json();
+        assert_eq!((&canceled["id"], &canceled["status"]), (&json!(pipeline), &json!("canceled")), "{canceled}");
+    };
+    let pack_requests = || {
+        let requests = cluster.bucket.take_requests();
+        requests.into_iter().filter(|request| request.starts_with("GET ") && request.contains("/packs/")).count()
+    };
+
+    // The event of the pipeline contains its commit, for which this node needs the packs.
+    let pipeline = create_pipeline();
+    pack_requests();
+    cancel(&two, pipeline);
+    assert_ne!(pack_requests(), 0, "the node had the packs");
+
+    fs::remove_dir_all(cluster.path("two")).expect("removed");
+    let pipeline = create_pipeline();
+    cluster.bucket.fail_next(u32::MAX, Fault::Unavailable);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| cancel(&two, pipeline));
+        let start = Instant::now();
+        while pack_requests() == 0 {
+            assert!(start.elapsed() < WAIT_TIMEOUT, "the node does not ask for the packs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Locks the same pipeline.
+        cancel(&one, pipeline);
+        assert!(!waiting.is_finished());
+        cluster.bucket.recover();
+    });
 }
 
 #[test]
