@@ -385,9 +385,14 @@ impl TestForge {
         bucket::TestBucket::of_all_tests().is_some()
     }
 
-    /// Returns the end of the names of files whose write was interrupted. In a bucket there are only complete ones.
-    pub fn unfinished_suffix(&self) -> &'static str {
-        if self.uses_bucket() { "" } else { "#1" }
+    /// Leaves what a server leaves that was killed while it wrote a file: part of it under another name. A bucket contains only
+    /// complete objects, so there the whole file is left. Returns the path as [`Self::files`] does.
+    pub fn plant_unfinished_file(&self, key: &str) -> String {
+        let name = if self.uses_bucket() { key.to_owned() } else { format!("{key}#1") };
+        let path = self.files_folder().join(&name);
+        fs::create_dir_all(path.parent().expect("a key has a folder")).expect("a folder");
+        fs::write(path, "half").expect("written");
+        self.with_project_id(name)
     }
 
     /// Returns the paths of all uploads and artifacts, complete or not, with the storage id replaced by the project id.

@@ -350,9 +350,7 @@ async fn abandoned_uploads_are_swept() {
     fixture
         .forge
         .in_transaction(|db| store::artifacts::insert(db, PROJECT, JOB, "archive", "a.zip", now).expect("a row"));
-    let folder = fixture.forge.project_files_folder("artifacts", PROJECT);
-    std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::write(folder.join(format!("1{}", fixture.forge.unfinished_suffix())), "half").expect("planted");
+    fixture.forge.plant_unfinished_file(&format!("artifacts/{}/1", fixture.forge.storage_of(PROJECT).as_str()));
     assert_eq!(fixture.read(JOB).await.code(), 404);
     fixture.forge.clock.advance(SignedDuration::from_hours(2));
     forge::tasks::enqueue_recurring(&fixture.forge.forge).await.expect("written down");

@@ -270,8 +270,7 @@ async fn abandoned_and_replaced_objects_are_swept() {
     };
     let (half, none) = (insert(), insert());
     let folder = fixture.forge.files_folder().join("traces/abc");
-    fs::create_dir(&folder).expect("a folder");
-    fs::write(folder.join(format!("{}{}", half.id, fixture.forge.unfinished_suffix())), "half").expect("written");
+    fixture.forge.plant_unfinished_file(&format!("traces/abc/{}", half.id));
     assert_eq!((half.id.get(), none.id.get()), (2, 3));
     let sweep = async || {
         let enqueue = |tx: &mut forge::WriteTx<'_>| {

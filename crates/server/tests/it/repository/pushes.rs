@@ -271,16 +271,15 @@ async fn packs_of_interrupted_pushes_are_removed_after_a_day() {
     forge.fast_import(&owner, project, &large_repository()).await;
     let [listed] = &stored_packs(&forge)[..] else { panic!("a push has one pack") };
     let leave = |name: &str, age: u64| {
+        // A write that did not end.
+        forge.plant_unfinished_file(&format!("packs/00/{name}.pack"));
         let folder = forge.files_folder().join("packs/00");
-        std::fs::create_dir_all(&folder).expect("a folder");
         for extension in ["pack", "idx", "rev"] {
             let path = folder.join(format!("{name}.{extension}"));
             let file = std::fs::File::create(&path).expect("created");
             let modified = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
             file.set_modified(modified).expect("set");
         }
-        // A write that did not end.
-        std::fs::write(folder.join(format!("{name}.pack#1")), "half").expect("written");
     };
     leave("old", 25 * 60 * 60);
     leave("young", 60);
