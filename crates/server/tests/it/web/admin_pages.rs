@@ -1,5 +1,7 @@
 //! The pages of the operator.
 
+use std::time::Duration;
+
 use forge::{
     Caller,
     nodes::{self, NodeDescription},
@@ -8,7 +10,7 @@ use serde_json::json;
 use testkit::{PASSWORD, TestForge, TestResponse, browser::Browser};
 
 use super::account_settings::submit;
-use crate::support::postgres_server;
+use crate::support::{WAIT_TIMEOUT, postgres_server};
 
 /// Asserts that a response leads to a page and returns that page.
 async fn follow(browser: &Browser, response: TestResponse) -> TestResponse {
@@ -74,9 +76,12 @@ async fn the_overview_lists_the_nodes_of_a_shared_database() {
         let listed = forge.forge.read(Caller::system(), nodes::list).await.expect("listed");
         !listed.is_empty()
     };
-    while !is_listed().await {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    let registered = async {
+        while !is_listed().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(WAIT_TIMEOUT, registered).await.expect("the node is registered");
     let root = forge.signed_in_browser("root").await;
     let page = root.get("/admin").await;
     let is_shared = postgres_server().is_some();
