@@ -109,11 +109,12 @@ impl<'a> Migration<'a> {
         // One whose files were moved before does not: they may be older than those in the other bucket.
         if let Err(error) = instance::check_existing(folder.path(), &self.database) {
             let Some(note) = note else { return Err(error) };
-            bail!(
-                "the files of the data folder {} were moved to {} before; they are moved from there",
+            return Err(error.context(format!(
+                "the files of the data folder {} were moved to {} before; if they are still there, run `gable migrate-store \
+                 --to folder` with that store and an empty data folder, and then this command with that folder",
                 data.display(),
                 note.bucket
-            );
+            )));
         }
         let unconverted = storage_upgrade::describe(
             &mut self.database.connect_reader()?,
@@ -125,9 +126,10 @@ impl<'a> Migration<'a> {
         let key = self.copy_key_to_file(&folder)?;
         let forge = self.forge(key)?;
         if shared_instance::read_id(&self.bucket, MIGRATION_KEY)?.is_none() {
-            // An earlier migration, to another bucket, may have left some.
+            // The bucket was emptied since the last run, or is another one.
             self.runtime.block_on(traces::forget_segments(&forge))?;
         }
+        self.runtime.block_on(traces::begin_import(&forge, self.bucket_name()))?;
         shared_instance::write_id(&self.bucket, MIGRATION_KEY, &self.instance_id)?;
         self.runtime.block_on(ssh_host_key::load(&forge, &folder, &self.database))?;
 
@@ -276,7 +278,11 @@ impl<'a> Migration<'a> {
             bail!("the data folder {} is not empty; move it away, or choose another with --data", path.display());
         }
         if shared_instance::read_id(&self.bucket, ID_KEY)?.is_none() {
-            bail!("the files of the instance are not in {} any more", self.bucket_name());
+            bail!(
+                "the files of the instance are not in {} any more; if a run of `gable migrate-store --to folder` was \
+                 interrupted, repeat it with the same --data; otherwise start the server with the folder that has them",
+                self.bucket_name()
+            );
         }
         // Until the end the folder cannot be used.
         let note = BucketNote { instance_id: self.instance_id.clone(), bucket: self.bucket_name().to_owned() };

@@ -38,7 +38,7 @@ use crate::{
 };
 
 pub use log_store::LogStore;
-pub use migration::{MovedTraces, export_to_folder, forget_segments, import_from_folder};
+pub use migration::{MovedTraces, begin_import, export_to_folder, forget_segments, import_from_folder};
 pub(crate) use segments::{archive, archive_ended, needs_archiving, sweep};
 pub use segments::{folder, sweep_at_start};
 

@@ -22,3 +22,9 @@ pub fn insert(db: &mut Conn, name: &str, secret: &[u8]) -> Result<()> {
         .execute(conn))?;
     Ok(())
 }
+
+/// Deletes the secret with this name.
+pub fn delete(db: &mut Conn, name: &str) -> Result<()> {
+    on!(db, conn => diesel::delete(instance_secrets::table.filter(instance_secrets::name.eq(name))).execute(conn))?;
+    Ok(())
+}

@@ -16,7 +16,7 @@ use store::{
 };
 
 use super::{log_key, log_store, segments};
-use crate::{Caller, Error, Forge, ReadTx, Result, WriteTx};
+use crate::{Caller, Error, Forge, ReadTx, Result, WriteTx, instance_secrets};
 
 /// The number of jobs that are listed at a time.
 const BATCH: i64 = 1000;
@@ -44,6 +44,21 @@ enum Moved {
     Missing,
     /// The job does not exist any more.
     Gone,
+}
+
+/// Prepares [`import_from_folder`] to a bucket. Segments of an import to another bucket are deleted: this one does not have
+/// their objects.
+pub async fn begin_import(forge: &Forge, bucket: &str) -> Result<()> {
+    let find = |tx: &mut ReadTx<'_>| instance_secrets::find(tx, instance_secrets::TRACE_IMPORT_TARGET);
+    if forge.read(Caller::system(), find).await?.as_deref() == Some(bucket.as_bytes()) {
+        return Ok(());
+    }
+    forget_segments(forge).await?;
+    let bucket = bucket.to_owned();
+    let record = move |tx: &mut WriteTx<'_>| {
+        instance_secrets::replace(tx, instance_secrets::TRACE_IMPORT_TARGET, bucket.as_bytes())
+    };
+    forge.write(Caller::system(), record).await
 }
 
 /// Copies the traces in a folder to segments, with their bytes in objects of `files`. A server may use the folder meanwhile;

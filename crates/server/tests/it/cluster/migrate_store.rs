@@ -114,14 +114,18 @@ fn an_instance_moves_to_a_bucket_and_back_while_it_serves() {
     // Neither the old folder nor the old bucket can replace what is newer.
     let unused = cluster.bucket.url("unused");
     let refused = cluster.migrate_store("bucket", &data).env("GABLE_STORE", &unused).finish().refused();
-    assert!(refused.contains("were moved to s3://") && refused.contains(" before"), "{refused}");
+    assert!(
+        refused.contains("were moved to s3://") && refused.contains("gable migrate-store --to folder"),
+        "{refused}"
+    );
+    assert!(refused.contains("is older than its database"), "the cause: {refused}");
     for (folder, store) in [(&data, &unused), (&data, &cluster.bucket.url("cluster")), (&back, &unused)] {
         let refused = cluster.migrate_store("folder", folder).env("GABLE_STORE", store).finish().refused();
         assert!(refused.contains("does not contain the files of this instance"), "{refused}");
     }
     let other = cluster.path("other");
     let refused = cluster.migrate_store("folder", &other).finish().refused();
-    assert!(refused.contains("are not in s3://"), "{refused}");
+    assert!(refused.contains("are not in s3://") && refused.contains("start the server with the folder"), "{refused}");
     let server = serve_from(&cluster, &back).start();
     assert_eq!(observe(&server), before);
     server.stop();
@@ -137,6 +141,26 @@ fn an_instance_moves_to_a_bucket_and_back_while_it_serves() {
     assert_eq!(observe(&node), before);
     node.stop();
     let checked = cluster.on_node("admin", cluster.instance.gable(&["doctor"])).env("GABLE_STORE", &second).finish();
+    assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
+}
+
+#[test]
+fn traces_are_copied_again_if_another_bucket_was_the_target_meanwhile() {
+    let Some(cluster) = Cluster::without_key() else { return };
+    let data = cluster.data();
+    let server = cluster.instance.start();
+    create_test_data(&server);
+    let migrate = || cluster.migrate_store("bucket", &data);
+    migrate().finish().succeeded();
+    migrate().env("GABLE_STORE", &cluster.bucket.url("second")).finish().succeeded();
+    let before = observe(&server);
+    server.stop();
+    let output = migrate().finish().succeeded();
+    assert!(output.contains("the instance uses s3://"), "{output}");
+    let node = cluster.start("one");
+    assert_eq!(observe(&node), before);
+    node.stop();
+    let checked = cluster.on_node("admin", cluster.instance.gable(&["doctor"])).finish();
     assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
 }
 
