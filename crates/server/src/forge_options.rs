@@ -83,9 +83,10 @@ fn threads_of_each_kind(database: &Database, connections: Option<NonZeroU16>) ->
     }
 }
 
-/// Returns the number of connections that a server keeps open at most.
+/// Returns the number of connections to the primary that a server keeps open at most.
 pub(crate) fn connections_of(options: &Options) -> usize {
-    usize::from(KINDS_OF_THREADS) * options.readers
+    // With a standby, one more asks for positions of the log.
+    usize::from(KINDS_OF_THREADS) * options.readers + usize::from(options.read_replica.is_some())
 }
 
 /// Returns the clock of the database, which all nodes share. The embedded database has none.

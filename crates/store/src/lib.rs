@@ -40,6 +40,6 @@ pub use database::{ConnectionUsage, DataVersion, Database, OpenError, SchemaStat
 pub use error::{Error, Result};
 pub use issue_visibility::IssueVisibility;
 pub use listener::{Listener, TimeMeasurement};
-pub use replication::LogPosition;
+pub use replication::{LogPosition, ReplayState};
 pub use search::SearchTerm;
 pub use transactions::{ServerState, TransactionId, TransactionStatus};

@@ -74,8 +74,9 @@ pub(crate) struct Timeouts {
     acknowledge: Duration,
 }
 
-const TIMEOUTS: Timeouts = Timeouts { connect: Duration::from_secs(3), acknowledge: Duration::from_secs(6) };
-/// The times of a server that can be replaced by another one.
+/// The times of the primary.
+const PRIMARY_TIMEOUTS: Timeouts = Timeouts { connect: Duration::from_secs(3), acknowledge: Duration::from_secs(6) };
+/// The times of a standby, which the primary can replace.
 pub(crate) const STANDBY_TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(2), acknowledge: Duration::from_secs(2) };
 /// The time without traffic after which the server is probed, and the interval between two probes.
@@ -101,7 +102,7 @@ impl Target {
     /// Parses a `postgres://` URL, with `sslmode` and `sslrootcert` as in libpq. It may list several hosts, which are tried
     /// in turn; `target_session_attrs=read-write` skips standbys.
     pub(crate) fn parse(text: &str) -> Result<Self, OpenError> {
-        Self::parse_with(text, TIMEOUTS)
+        Self::parse_with(text, PRIMARY_TIMEOUTS)
     }
 
     /// As [`Self::parse`], with other default timeouts.
@@ -201,7 +202,7 @@ impl Target {
     pub(crate) async fn connect_client(&self) -> Result<(tokio_postgres::Client, ClientConnection), OpenError> {
         let tls = MakeRustlsConnect::new((*self.tls).clone());
         let hosts = u32::try_from(self.config.get_hosts().len()).unwrap_or(u32::MAX).max(1);
-        let per_host = self.config.get_connect_timeout().copied().unwrap_or(TIMEOUTS.connect);
+        let per_host = self.config.get_connect_timeout().copied().unwrap_or(PRIMARY_TIMEOUTS.connect);
         // The timeout of the library does not include the handshake.
         let connected = tokio::time::timeout(per_host.saturating_mul(hosts + 1), self.config.connect(tls)).await;
         let reason = match connected {

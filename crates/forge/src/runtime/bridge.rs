@@ -48,7 +48,7 @@ use crate::{
 
 pub use write_tx::WriteTx;
 
-use read_connection::{Purpose, ReadConnection};
+use read_connection::ReadConnection;
 use replica::Replica;
 use writer::{PendingWrite, WriteOperation, write_loop};
 
@@ -389,26 +389,20 @@ impl Forge {
     }
 
     /// As [`Self::read`], on the standby of the database if there is one that has everything that was committed before.
-    pub async fn read_list<T, F>(&self, caller: Caller, mut f: F) -> Result<T>
+    pub async fn read_list<T, F>(&self, caller: Caller, f: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
     {
         let Some(replica) = &self.0.replica else { return self.read(caller, f).await };
-        let (position, shared) = (replica.position().await, Arc::clone(&self.0.shared));
-        let is_replica_usable = position.is_some();
-        let mut read =
-            move |connection: &mut ReadConnection| connection.read_list(&shared, &caller, position.as_ref(), &mut f);
-        if is_replica_usable {
-            let (result, returned) = run_once(&replica.readers, read).await?;
-            if let Some(result) = replica.accept(result) {
-                metrics::counter!("gable_list_reads_total", "server" => "standby").increment(1);
-                return result;
-            }
-            read = returned;
+        let (result, server) = match replica.read(&self.0.shared, &caller, f).await {
+            Ok(result) => (result, "standby"),
+            Err(f) => (self.read(caller, f).await, "primary"),
+        };
+        if !result.as_ref().is_err_and(is_outage) {
+            metrics::counter!("gable_list_reads_total", "server" => server).increment(1);
         }
-        metrics::counter!("gable_list_reads_total", "server" => "primary").increment(1);
-        self.run_on(&self.0.readers, read).await
+        result
     }
 
     /// Reads a few rows by key. On SQLite it runs on a connection of the calling thread, because handing it to a reader
@@ -448,7 +442,7 @@ impl Forge {
             let index = found.unwrap_or_else(|| {
                 // Only tests have several forges; the connections to stopped ones are dropped.
                 connections.truncate(MAX_OTHER_CONNECTIONS);
-                connections.insert(0, (self.0.id, ReadConnection::new(&self.0.shared.database, Purpose::Everything)));
+                connections.insert(0, (self.0.id, ReadConnection::new(&self.0.shared.database)));
                 0
             });
             f(&mut connections[index].1)
@@ -568,20 +562,30 @@ where
 {
     let (reply, response) = oneshot::channel();
     let read = move |connection: &mut ReadConnection| {
-        // The client has disconnected.
-        if reply.is_closed() {
-            return;
-        }
-        // The client may also disconnect during the read, which then cancels git work.
-        let reply = Rc::new(reply);
-        let watched = Rc::clone(&reply);
-        let result = git::with_cancellation(move || watched.is_closed(), || catch_panic(|| f(connection)));
-        if let Ok(reply) = Rc::try_unwrap(reply) {
-            let _ = reply.send((result, f));
-        }
+        run_and_reply(reply, move || (catch_panic(|| f(connection)), f));
     };
     send(queue, Box::new(read) as QueuedRead)?;
     response.await.map_err(|_| Error::Internal("the read was dropped".into()))
+}
+
+/// Runs a closure and sends what it returns.
+fn run_and_reply<T: 'static>(reply: oneshot::Sender<T>, run: impl FnOnce() -> T) {
+    // The client has disconnected.
+    if reply.is_closed() {
+        return;
+    }
+    // The client may also disconnect during the read, which then cancels git work.
+    let reply = Rc::new(reply);
+    let watched = Rc::clone(&reply);
+    let value = git::with_cancellation(move || watched.is_closed(), run);
+    if let Ok(reply) = Rc::try_unwrap(reply) {
+        let _ = reply.send(value);
+    }
+}
+
+/// Returns whether a read failed because its database, or its queue, could not serve it.
+fn is_outage(error: &Error) -> bool {
+    matches!(error, Error::Busy | Error::Unavailable(_) | Error::Store(_) | Error::DiskFull(_))
 }
 
 /// Runs a closure and turns a panic into [`Error::Internal`], so that the thread continues.
@@ -605,7 +609,7 @@ fn spawn(name: String, f: impl FnOnce() + Send + 'static) {
 fn spawn_reader(name: String, shared: &Arc<Shared>, queue: &Receiver<QueuedRead>) {
     let (shared, queue) = (Arc::clone(shared), queue.clone());
     spawn(name, move || {
-        let mut connection = ReadConnection::new(&shared.database, Purpose::Everything);
+        let mut connection = ReadConnection::new(&shared.database);
         for read in queue {
             read(&mut connection);
         }

@@ -1,35 +1,25 @@
 //! The read connection of a thread, and how reads run on it.
 
-use store::{Conn, Database, LogPosition, OpenError};
+use store::{Conn, Database, OpenError};
 use tracing::warn;
 
-use super::{ReadTx, Shared, catch_panic, replica, with_read_tx};
+use super::{ReadTx, Shared, catch_panic, with_read_tx};
 use crate::{
     Caller, Error, Result,
     caller::{self, Authenticated},
     read_cache::{ReadCache, ReadCacheEntry, ReadCacheKey},
 };
 
-/// What a read connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// All reads, from the primary.
-    Everything,
-    /// Lists, from a standby.
-    Lists,
-}
-
 /// The read connection of a thread, opened when it is first needed, with the thread's cache.
 pub(super) struct ReadConnection {
     database: Database,
-    purpose: Purpose,
     conn: Option<Conn>,
     cache: ReadCache,
 }
 
 impl ReadConnection {
-    pub(super) fn new(database: &Database, purpose: Purpose) -> Self {
-        Self { database: database.clone(), purpose, conn: None, cache: ReadCache::default() }
+    pub(super) fn new(database: &Database) -> Self {
+        Self { database: database.clone(), conn: None, cache: ReadCache::default() }
     }
 
     pub(super) fn read<T>(
@@ -41,23 +31,14 @@ impl ReadConnection {
         self.with_reconnection(|connection| connection.read_once(shared, caller, f))
     }
 
-    /// Reads a list. A standby has to have replayed the log up to a position; if it has not, or if it fails, the list is to be
-    /// read from the primary.
-    pub(super) fn read_list<T>(
+    /// As [`Self::read`], for servers that another one replaces: if the connection is lost, the read fails.
+    pub(super) fn read_without_reconnection<T>(
         &mut self,
         shared: &Shared,
         caller: &Caller,
-        position: Option<&LogPosition>,
         f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        if self.purpose == Purpose::Everything {
-            return self.read(shared, caller, f);
-        }
-        let position = position.ok_or_else(|| Error::Unavailable("the primary does not respond".into()))?;
-        let result = self
-            .connect()
-            .and_then(|conn| replica::wait_until_replayed(conn, position))
-            .and_then(|()| self.read_once(shared, caller, f));
+        let result = self.read_once(shared, caller, f);
         self.disconnect_on_error(result)
     }
 
@@ -165,6 +146,16 @@ impl ReadConnection {
 
     pub(super) fn is_connected(&self) -> bool {
         self.conn.is_some()
+    }
+
+    /// Returns the connection if it is open.
+    pub(super) fn open_connection(&mut self) -> Option<&mut Conn> {
+        self.conn.as_mut()
+    }
+
+    /// Closes the connection.
+    pub(super) fn disconnect(&mut self) {
+        self.conn = None;
     }
 
     /// Returns the connection, which is opened if necessary.
