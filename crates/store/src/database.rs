@@ -14,7 +14,7 @@ use diesel::{
 };
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 
-use crate::{Conn, conn::on, fragment::Fragment, postgres, sqlite};
+use crate::{Conn, conn::on, constant::constant, fragment::Fragment, postgres, sqlite};
 
 const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
@@ -286,7 +286,7 @@ impl Conn {
     pub fn data_version(&mut self) -> crate::Result<DataVersion> {
         Ok(match self {
             Self::Sqlite(conn) => {
-                DataVersion::Commits(Fragment::<BigInt>::new("PRAGMA data_version").get_result(conn)?)
+                DataVersion::Commits(constant!(Fragment::<BigInt>::new("PRAGMA data_version")).get_result(conn)?)
             }
             Self::Pg(conn) => {
                 DataVersion::Snapshot(Fragment::<Text>::new("SELECT pg_current_snapshot()::text").get_result(conn)?)

@@ -21,6 +21,7 @@ pub use tracker::{boards, issue_lists, issues, labels, mentions, milestones, not
 pub use webhooks::{deliveries, delivery_log, hooks, webhook_events};
 
 mod conn;
+mod constant;
 mod database;
 mod error;
 mod fragment;

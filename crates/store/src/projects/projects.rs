@@ -16,6 +16,7 @@ use crate::{
     Conn, Result,
     access::Viewer,
     conn::on,
+    constant::constant,
     forks,
     fragment::Fragment,
     imports::StatusRow,
@@ -203,15 +204,17 @@ pub enum ProjectKey<'a> {
 /// Returns a project with the roles of the viewer, without the groups it is shared with and its fork source.
 pub fn find(db: &mut Conn, viewer: &Viewer, key: ProjectKey<'_>) -> Result<Option<Project>> {
     let row: Option<FullRow> = match key {
-        ProjectKey::Id(id) => on!(db, conn => full_rows!(viewer, viewer.share_level())
+        ProjectKey::Id(id) => on!(db, conn => constant!(full_rows!(viewer, viewer.share_level())
             .filter(projects::id.eq(id.get()))
-            .first(conn)
-            .optional())?,
-        ProjectKey::Path(namespace, path) => on!(db, conn => full_rows!(viewer, viewer.share_level())
+            .limit(1))
+        .get_result(conn)
+        .optional())?,
+        ProjectKey::Path(namespace, path) => on!(db, conn => constant!(full_rows!(viewer, viewer.share_level())
             .filter(lower(namespaces::full_path).eq(namespace.to_lowercase()))
             .filter(projects::path_key.eq(fold_case(path)))
-            .first(conn)
-            .optional())?,
+            .limit(1))
+        .get_result(conn)
+        .optional())?,
     };
     Ok(row.map(|row| to_project(row, viewer)))
 }
@@ -246,9 +249,9 @@ fn rows_by_ids(db: &mut Conn, viewer: &Viewer, ids: &[ProjectId]) -> Result<Vec<
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(on!(db, conn => full_rows!(viewer, share_level_if_needed(viewer))
-        .filter(Fragment::<Bool>::new("projects.id").in_ids(ids))
-        .load(conn))?)
+    Ok(on!(db, conn => constant!(full_rows!(viewer, share_level_if_needed(viewer))
+        .filter(Fragment::<Bool>::new("projects.id").in_ids(ids)))
+    .load(conn))?)
 }
 
 fn rows_with_relations(db: &mut Conn, viewer: &Viewer, rows: Vec<FullRow>) -> Result<Vec<Project>> {

@@ -17,6 +17,7 @@ use model::{
 use crate::{
     Conn, IssueVisibility, Result,
     conn::on,
+    constant::constant,
     fragment::Fragment,
     milestones::Row as MilestoneRow,
     page_ids::PageIds,
@@ -217,12 +218,12 @@ fn labels_of_issues(db: &mut Conn, issues: &[IssueId]) -> Result<HashMap<IssueId
     if issues.is_empty() {
         return Ok(found);
     }
-    let rows: Vec<(i64, i64, String)> = on!(db, conn => issue_labels::table
+    let rows: Vec<(i64, i64, String)> = on!(db, conn => constant!(issue_labels::table
         .inner_join(labels::table)
         .filter(Fragment::<Bool>::new("issue_labels.issue_id").in_ids(issues))
         .order((labels::title_key, labels::title))
-        .select((issue_labels::issue_id, labels::id, labels::title))
-        .load(conn))?;
+        .select((issue_labels::issue_id, labels::id, labels::title)))
+    .load(conn))?;
     for (issue, id, title) in rows {
         found.entry(IssueId::new(issue)).or_default().push((LabelId::new(id), title));
     }
