@@ -28,6 +28,8 @@ enum Piece {
     Text(String),
     /// ` IN (…)` for any number of ids, bound as one value so that the statement does not depend on their number.
     InIds(Ids),
+    /// As `InIds`, for texts.
+    InTexts(Texts),
     /// SQL that differs between the engines: first SQLite's, then PostgreSQL's.
     PerEngine(Cow<'static, str>, Cow<'static, str>),
 }
@@ -36,6 +38,13 @@ enum Piece {
 #[derive(Clone)]
 struct Ids {
     list: Vec<i64>,
+    json: String,
+}
+
+/// As [`Ids`], for texts.
+#[derive(Clone)]
+struct Texts {
+    list: Vec<String>,
     json: String,
 }
 
@@ -71,6 +80,13 @@ impl<ST> Fragment<ST> {
         self
     }
 
+    pub(crate) fn in_texts<T: AsRef<str>>(mut self, texts: &[T]) -> Self {
+        let list: Vec<String> = texts.iter().map(|text| text.as_ref().to_owned()).collect();
+        let json = json_array(&list);
+        self.pieces.push(Piece::InTexts(Texts { list, json }));
+        self
+    }
+
     /// ` IN (…)` for the ids that a query returns. PostgreSQL runs it first and expects few ids, whatever its `LIMIT` is.
     pub(crate) fn in_query(self, query: Fragment<BigInt>) -> Self {
         self.per_engine(" IN (", " = ANY(ARRAY(").append(query).per_engine(")", "))")
@@ -92,6 +108,24 @@ impl<ST> Fragment<ST> {
     }
 }
 
+/// Returns a JSON array of texts.
+fn json_array(texts: &[String]) -> String {
+    let mut json = String::from("[");
+    for (number, text) in texts.iter().enumerate() {
+        json.push_str(if number == 0 { "\"" } else { ",\"" });
+        for c in text.chars() {
+            match c {
+                '"' | '\\' => json.extend(['\\', c]),
+                '\0'..=' ' => json.push_str(&format!("\\u{:04x}", u32::from(c))),
+                _ => json.push(c),
+            }
+        }
+        json.push('"');
+    }
+    json.push(']');
+    json
+}
+
 impl<ST> QueryFragment<Sqlite> for Fragment<ST> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
         for piece in &self.pieces {
@@ -100,9 +134,9 @@ impl<ST> QueryFragment<Sqlite> for Fragment<ST> {
                 Piece::Number(number) => out.push_bind_param::<BigInt, _>(number)?,
                 Piece::Flag(flag) => out.push_bind_param::<Bool, _>(flag)?,
                 Piece::Text(text) => out.push_bind_param::<Text, _>(text)?,
-                Piece::InIds(ids) => {
+                Piece::InIds(Ids { json, .. }) | Piece::InTexts(Texts { json, .. }) => {
                     out.push_sql(" IN (SELECT value FROM json_each(");
-                    out.push_bind_param::<Text, _>(&ids.json)?;
+                    out.push_bind_param::<Text, _>(json)?;
                     out.push_sql("))");
                 }
             }
@@ -122,6 +156,11 @@ impl<ST> QueryFragment<Pg> for Fragment<ST> {
                 Piece::InIds(ids) => {
                     out.push_sql(" = ANY(");
                     out.push_bind_param::<Array<BigInt>, _>(&ids.list)?;
+                    out.push_sql(")");
+                }
+                Piece::InTexts(texts) => {
+                    out.push_sql(" = ANY(");
+                    out.push_bind_param::<Array<Text>, _>(&texts.list)?;
                     out.push_sql(")");
                 }
             }
@@ -153,3 +192,25 @@ impl<ST> Query for Fragment<ST> {
 }
 
 impl<ST, C> RunQueryDsl<C> for Fragment<ST> {}
+
+#[cfg(test)]
+mod tests {
+    use diesel::{Connection, SqliteConnection};
+
+    use super::*;
+
+    #[test]
+    fn texts_are_found_in_a_list_whatever_they_contain() {
+        let mut conn = SqliteConnection::establish(":memory:").expect("a database");
+        let texts = ["plain", "two words", "\"quoted\" \\ back", "tab\tnew\nline", "漢字 🦀", ""];
+        let mut is_in = |text: &str, list: &[&str]| -> bool {
+            let query = Fragment::<Bool>::new("SELECT ").text(text).in_texts(list);
+            query.get_result(&mut conn).expect("a result")
+        };
+        for text in texts {
+            let others: Vec<&str> = texts.into_iter().filter(|other| *other != text).collect();
+            assert!(is_in(text, &texts), "{text:?}");
+            assert!(!is_in(text, &others), "{text:?}");
+        }
+    }
+}

@@ -1,11 +1,12 @@
 //! Releases of tags.
 
-use diesel::prelude::*;
+use diesel::{prelude::*, sql_types::Bool};
 use model::{Page, ProjectId, Release, Slice, Time};
 
 use crate::{
     Conn, Result,
     conn::on,
+    fragment::Fragment,
     schema::releases,
     times::{from_micros, to_micros},
 };
@@ -34,7 +35,7 @@ pub fn find_many(db: &mut Conn, project: ProjectId, tags: &[&str]) -> Result<Vec
     for batch in tags.chunks(BATCH_SIZE) {
         let rows: Vec<Row> = on!(db, conn => releases::table
             .filter(releases::project_id.eq(project.get()))
-            .filter(releases::tag_name.eq_any(batch))
+            .filter(Fragment::<Bool>::new("releases.tag_name").in_texts(batch))
             .select(Row::as_select())
             .load(conn))?;
         found.extend(rows.into_iter().map(Release::from));

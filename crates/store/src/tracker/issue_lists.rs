@@ -356,7 +356,7 @@ fn merge_labels(
 fn labels_by_title(db: &mut Conn, project: ProjectId, titles: &[&str]) -> Result<Vec<(LabelId, Counters)>> {
     let rows: Vec<(i64, Counters)> = on!(db, conn => labels::table
         .filter(labels::project_id.eq(project.get()))
-        .filter(labels::title.eq_any(titles))
+        .filter(Fragment::<Bool>::new("labels.title").in_texts(titles))
         .select((
             labels::id,
             (labels::open_issues, labels::closed_issues, labels::open_confidential, labels::closed_confidential),
