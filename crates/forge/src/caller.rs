@@ -9,7 +9,7 @@ use std::{
 use model::{PipelineId, ProjectId, Scope, Site, Token, User, UserId, UserState, WebSession, tokens::Digest};
 use store::Conn;
 
-use crate::{Error, Result};
+use crate::{Error, Result, lookups::Lookups};
 
 /// The originator of a request with its credentials, which are checked inside the transaction that uses them.
 ///
@@ -283,7 +283,12 @@ impl From<Actor> for Authenticated {
 }
 
 /// Authenticates a caller and applies sudo; invalid credentials make it anonymous.
-pub(crate) fn authenticate(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<Authenticated> {
+pub(crate) fn authenticate(
+    db: &mut Conn,
+    lookups: Option<&mut Lookups>,
+    caller: &Caller,
+    now: model::Time,
+) -> Result<Authenticated> {
     let authenticated: Authenticated = match &caller.credential {
         Credential::None => Actor::Anonymous.into(),
         Credential::System => Actor::System.into(),
@@ -295,7 +300,7 @@ pub(crate) fn authenticate(db: &mut Conn, caller: &Caller, now: model::Time) -> 
         }
         Credential::OnBehalfOf(id) => authenticate_user_id(db, *id)?.into(),
         Credential::SshKey(fingerprint) => authenticate_ssh_key(db, fingerprint)?.into(),
-        Credential::Tokens(digests) => authenticate_tokens(db, digests, now)?,
+        Credential::Tokens(digests) => authenticate_tokens(db, lookups, digests, now)?,
         Credential::JobToken(digest) => authenticate_job_token(db, digest)?.into(),
         Credential::WebSession(digest) => authenticate_web_session(db, digest, now)?,
     };
@@ -345,9 +350,19 @@ pub(crate) fn authenticate_job_token(db: &mut Conn, digest: &Digest) -> Result<A
     Ok(Actor::Job { user, project: job.project, pipeline: job.pipeline })
 }
 
-fn authenticate_tokens(db: &mut Conn, digests: &[Digest], now: model::Time) -> Result<Authenticated> {
+fn authenticate_tokens(
+    db: &mut Conn,
+    mut lookups: Option<&mut Lookups>,
+    digests: &[Digest],
+    now: model::Time,
+) -> Result<Authenticated> {
     for digest in digests {
-        if let Some((token, user)) = store::tokens::find(db, digest)?
+        let mut find = || Ok(store::tokens::find(db, digest)?);
+        let found = match &mut lookups {
+            Some(lookups) => lookups.token(digest, find)?,
+            None => find()?,
+        };
+        if let Some((token, user)) = found
             && token.is_active(now)
             && user.state == UserState::Active
         {

@@ -361,7 +361,7 @@ impl Requirement {
 }
 
 /// A reference to a project.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ProjectRef {
     /// By id.
     Id(ProjectId),
@@ -538,16 +538,29 @@ impl ReadTx<'_> {
     pub fn project(&mut self, project: &ProjectRef, ability: ProjectAbility) -> Result<Project> {
         self.actor().check_signed_in(ability.requirement())?;
         let (lacks_scope, viewer) = (self.lacks_api_scope(), self.viewer_of_projects());
-        let key = match project {
-            ProjectRef::Id(id) => Some(ProjectKey::Id(*id)),
-            ProjectRef::Path(path) => path.rsplit_once('/').map(|(namespace, path)| ProjectKey::Path(namespace, path)),
-        };
-        let found = key.map(|key| store::projects::find(self.db(), &viewer, key)).transpose()?.flatten();
+        let found = self.find_project(&viewer, project)?;
         let visible =
             |project: &Project| project.visibility == Visibility::Public || (!lacks_scope && self.can_see(project));
         let project = found.filter(visible).ok_or(Error::not_found("Project"))?;
         self.authorize_project(&project, ability)?;
         Ok(project)
+    }
+
+    /// Finds a project with the roles of a viewer, who may be unable to see it.
+    fn find_project(&mut self, viewer: &Viewer, project: &ProjectRef) -> Result<Option<Project>> {
+        let key = match project {
+            ProjectRef::Id(id) => ProjectKey::Id(*id),
+            ProjectRef::Path(path) => match path.rsplit_once('/') {
+                Some((namespace, path)) => ProjectKey::Path(namespace, path),
+                None => return Ok(None),
+            },
+        };
+        let (db, lookups) = self.db_and_lookups();
+        let mut find = || Ok(store::projects::find(db, viewer, key)?);
+        match lookups {
+            Some(lookups) => lookups.project(&(viewer.user, viewer.admin, project.clone()), find),
+            None => find(),
+        }
     }
 
     /// As [`Self::project`], and validates the parameters of the request after the check for a signed-in user: the contract's

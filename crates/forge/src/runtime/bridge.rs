@@ -35,6 +35,7 @@ use crate::{
     downloads::DownloadSlots,
     import_slots::ImportSlots,
     job_notifier::JobNotifier,
+    lookups::Lookups,
     outbox::PayloadRenderer,
     passwords::PasswordHasher,
     read_cache::ReadCacheKey,
@@ -173,6 +174,8 @@ pub struct ReadTx<'a> {
     hook_depth: i32,
     /// Whether the transaction writes: what it sees may be rolled back, so it must not be cached.
     is_writing: bool,
+    /// Earlier lookups that are valid for what the transaction sees.
+    lookups: Option<&'a mut Lookups>,
 }
 
 /// The context of long work, which opens short read transactions.
@@ -265,6 +268,11 @@ impl ReadTx<'_> {
 
     pub(crate) fn db(&mut self) -> &mut Conn {
         self.db
+    }
+
+    /// Returns the connection, and earlier lookups on it.
+    pub(crate) fn db_and_lookups(&mut self) -> (&mut Conn, Option<&mut Lookups>) {
+        (self.db, self.lookups.as_deref_mut())
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -617,14 +625,15 @@ fn spawn_reader(name: String, shared: &Arc<Shared>, queue: &Receiver<QueuedRead>
 }
 
 /// Authenticates the caller and runs a closure with the transaction.
-fn with_read_tx<T>(
-    shared: &Shared,
-    db: &mut Conn,
+fn with_read_tx<'a, T>(
+    shared: &'a Shared,
+    db: &'a mut Conn,
+    mut lookups: Option<&'a mut Lookups>,
     caller: &Caller,
-    f: impl FnOnce(ReadTx<'_>) -> Result<T>,
+    f: impl FnOnce(ReadTx<'a>) -> Result<T>,
 ) -> Result<T> {
     let now = shared.clock.now();
-    let Authenticated { actor, token, web_session } = caller::authenticate(db, caller, now)?;
+    let Authenticated { actor, token, web_session } = caller::authenticate(db, lookups.as_deref_mut(), caller, now)?;
     if let Some(token) = &token {
         shared.token_uses.record(token, now);
     }
@@ -632,5 +641,6 @@ fn with_read_tx<T>(
         shared.web_session_uses.record(session, now);
     }
     let (token, web_session) = (token.map(|token| token.id), web_session.map(|session| session.id));
-    f(ReadTx { db, shared, actor, token, web_session, now, hook_depth: caller.hook_depth(), is_writing: false })
+    let hook_depth = caller.hook_depth();
+    f(ReadTx { db, shared, actor, token, web_session, now, hook_depth, is_writing: false, lookups })
 }

@@ -5,6 +5,7 @@ pub mod bridge;
 pub mod clock;
 pub(crate) mod commit_outcome;
 pub mod disk_space;
+pub(crate) mod lookups;
 pub mod outbound_addresses;
 pub mod rate_limiter;
 pub(crate) mod read_cache;

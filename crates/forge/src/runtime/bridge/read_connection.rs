@@ -7,6 +7,7 @@ use super::{ReadTx, Shared, catch_panic, with_read_tx};
 use crate::{
     Caller, Error, Result,
     caller::{self, Authenticated},
+    lookups::Lookups,
     read_cache::{ReadCache, ReadCacheEntry, ReadCacheKey},
 };
 
@@ -15,11 +16,12 @@ pub(super) struct ReadConnection {
     database: Database,
     conn: Option<Conn>,
     cache: ReadCache,
+    lookups: Lookups,
 }
 
 impl ReadConnection {
     pub(super) fn new(database: &Database) -> Self {
-        Self { database: database.clone(), conn: None, cache: ReadCache::default() }
+        Self { database: database.clone(), conn: None, cache: ReadCache::default(), lookups: Lookups::default() }
     }
 
     pub(super) fn read<T>(
@@ -73,8 +75,12 @@ impl ReadConnection {
         caller: &Caller,
         f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let db = self.connect()?;
-        let result = catch_panic(|| with_read_tx(shared, db, caller, |mut tx| f(&mut tx)));
+        let (db, lookups) = self.connect_with_lookups()?;
+        let result = catch_panic(|| {
+            // The version is read first: a commit afterwards makes the lookups invalid, never stale.
+            let lookups = lookups.current(db, shared.clock.now())?;
+            with_read_tx(shared, db, lookups, caller, |mut tx| f(&mut tx))
+        });
         self.disconnect_on_error(result)
     }
 
@@ -113,7 +119,7 @@ impl ReadConnection {
         let db = self.connect()?;
         let result = catch_panic(|| {
             // Sessions of the web interface are not cached.
-            let Authenticated { actor, token, .. } = caller::authenticate(db, caller, now)?;
+            let Authenticated { actor, token, .. } = caller::authenticate(db, None, caller, now)?;
             if let Some(token) = &token {
                 shared.token_uses.record(token, now);
             }
@@ -128,6 +134,7 @@ impl ReadConnection {
                 now,
                 hook_depth: caller.hook_depth(),
                 is_writing: false,
+                lookups: None,
             })
         });
         let value = result?;
@@ -168,8 +175,16 @@ impl ReadConnection {
             self.conn = Some(self.database.connect_reader().map_err(failed)?);
             // Data versions of different connections are not comparable.
             self.cache = ReadCache::default();
+            self.lookups = Lookups::default();
         }
         Ok(self.conn.as_mut().expect("just connected"))
+    }
+
+    /// Returns the connection, which is opened if necessary, and what was looked up on it.
+    fn connect_with_lookups(&mut self) -> Result<(&mut Conn, &mut Lookups)> {
+        self.connect()?;
+        let conn = self.conn.as_mut().expect("just connected");
+        Ok((conn, &mut self.lookups))
     }
 
     fn read_once<T>(
@@ -178,10 +193,13 @@ impl ReadConnection {
         caller: &Caller,
         f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let db = self.connect()?;
+        let (db, lookups) = self.connect_with_lookups()?;
         db.begin_reading()?;
         // Panics are caught here too, so that no transaction stays open.
-        let result = catch_panic(|| with_read_tx(shared, db, caller, |mut tx| f(&mut tx)));
+        let result = catch_panic(|| {
+            let lookups = lookups.current(db, shared.clock.now())?;
+            with_read_tx(shared, db, lookups, caller, |mut tx| f(&mut tx))
+        });
         db.end_reading()?;
         result
     }

@@ -65,7 +65,7 @@ where
             return Err(Rollback::Reply);
         }
         let run = catch_panic(|| {
-            with_read_tx(shared, db, caller, |read| {
+            with_read_tx(shared, db, None, caller, |read| {
                 let mut tx = WriteTx::new(read);
                 let value = f(&mut tx)?;
                 *wakeups = tx.wakeups;

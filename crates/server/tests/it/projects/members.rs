@@ -335,7 +335,14 @@ async fn a_membership_expires_at_the_start_of_its_expiry_date() {
         // The clock is at 03:04:05 on the 2nd; the day ends in 20:55:54.
         forge.clock.advance(SignedDuration::new(20 * 3600 + 55 * 60 + 54, 0));
         assert_eq!(bob.get(source).await.code(), 200);
+        // Every reader has looked up the membership, and nothing is written afterwards.
+        for _ in 0..8 {
+            assert_eq!(bob.get(&format!("{source}/issues")).await.to_string(), "200 OK\n[]");
+        }
         forge.clock.advance(SignedDuration::from_secs(1));
+        for _ in 0..8 {
+            assert_eq!(bob.get(&format!("{source}/issues")).await.code(), 404);
+        }
         assert_eq!(bob.get(source).await.code(), 404);
         assert_eq!(member(&ann, source, &bob).await.code(), 404);
         let list = ann.get(&members).await;
