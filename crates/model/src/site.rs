@@ -22,17 +22,17 @@ impl Site {
 
     /// Returns the URL of the page of a user or a project.
     pub fn page(&self, path: &str) -> String {
-        format!("{}/{path}", self.root)
+        [self.root.as_str(), "/", path].concat()
     }
 
     /// Returns the URL of a path, which begins with a slash.
     pub fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.root)
+        [self.root.as_str(), path].concat()
     }
 
     /// Returns the URL of the page of a group.
     pub fn group_page(&self, path: &str) -> String {
-        format!("{}/groups/{path}", self.root)
+        [self.root.as_str(), "/groups/", path].concat()
     }
 
     /// Returns the SSH URL of a repository; empty if SSH is not served.
@@ -54,7 +54,7 @@ impl Site {
 
 /// Returns the path of the generated avatar of a user.
 pub fn identicon_path(username: &str) -> String {
-    format!("/-/identicon/{}.svg", name_hash(username))
+    ["/-/identicon/", &name_hash(username), ".svg"].concat()
 }
 
 /// Returns a hash of a name as sixteen hex digits.

@@ -191,7 +191,7 @@ impl Project {
 
     /// Returns the full path of the project.
     pub fn full_path(&self) -> String {
-        format!("{}/{}", self.namespace.full_path, self.path)
+        [self.namespace.full_path.as_str(), "/", &self.path].concat()
     }
 
     /// Returns whether issues or merge requests are enabled; without either, labels and milestones are hidden as well.
