@@ -184,6 +184,6 @@ async fn check_empty_cache(cluster: &mut Cluster, load: &Load, number: usize, fo
     let node = &mut nodes[index];
     node.stop().await?;
     node.clear_cache()?;
-    node.start_and_wait(network, settings, &Start::default()).await?;
+    node.start_until_ready(network, settings, &Start::default()).await?;
     Ok(checker::check_empty_node(&("a node with an empty cache", node.client()), &load.shared, folder).await)
 }

@@ -198,7 +198,7 @@ fn partition_duration(rng: &mut Rng) -> Duration {
 async fn restart(cluster: &mut Cluster, node: usize, start: &Start) -> Result<()> {
     let Cluster { nodes, network, settings, .. } = cluster;
     nodes[node].stop().await?;
-    nodes[node].start_and_wait(network, settings, start).await
+    nodes[node].start_until_ready(network, settings, start).await
 }
 
 /// Runs `gable doctor` on the host of a node; it lists all objects.

@@ -11,8 +11,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::{
     cluster::Cluster,
-    network::Network,
-    nodes::{Node, NodeSettings, PASSWORD, Start, TOKEN},
+    nodes::{PASSWORD, Start, TOKEN},
     options::Options,
     request_log::{RequestSummary, Restart},
     rng::Rng,
@@ -20,12 +19,8 @@ use crate::{
 
 /// The time in which the balancer notices that a node is ready again: longer than the interval of its checks.
 const BALANCER_INTERVAL: Duration = Duration::from_millis(2500);
-/// How long a node may take to start while all processors are in use.
-const STARTUP_TIMEOUT: Duration = Duration::from_secs(90);
 /// The longest time before the start of the command, in milliseconds: about the interval of restarts.
 const START_DELAY: usize = 8000;
-/// How often a node is started until the run is given up.
-const START_ATTEMPTS: u32 = 3;
 /// Lines of the logs of nodes to print.
 const LOG_LINES: usize = 20;
 
@@ -119,7 +114,7 @@ async fn restart_nodes(options: &Options, cluster: &mut Cluster, restarts: &mut 
     if options.restarts == RestartMode::None {
         std::future::pending::<()>().await;
     }
-    let mut turn = 0;
+    let mut next_node = 0;
     loop {
         tokio::time::sleep(random_pause(2000)).await;
         for node in nodes.iter_mut() {
@@ -127,7 +122,7 @@ async fn restart_nodes(options: &Options, cluster: &mut Cluster, restarts: &mut 
                 return Err(anyhow!("{} has ended by itself ({status})", node.host.name));
             }
         }
-        let node = &mut nodes[turn];
+        let node = &mut nodes[next_node];
         let start = now();
         if options.restarts == RestartMode::Kill {
             node.kill();
@@ -137,25 +132,10 @@ async fn restart_nodes(options: &Options, cluster: &mut Cluster, restarts: &mut 
             node.stop().await?;
             restarts.push(Restart { node: node.host.name, start, end: now() });
         }
-        start_again(node, network, settings).await?;
+        node.start_until_ready(network, settings, &Start::default()).await?;
         // Two nodes are always available.
         tokio::time::sleep(BALANCER_INTERVAL).await;
-        turn = (turn + 1) % nodes.len();
-    }
-}
-
-/// Starts a node until it is ready, as a supervisor does: it may give up if the database does not answer in time.
-async fn start_again(node: &mut Node, network: &Network, settings: &NodeSettings) -> Result<()> {
-    let mut attempts = 1;
-    loop {
-        node.start(network, settings, &Start::default())?;
-        match node.wait_until_ready(STARTUP_TIMEOUT).await {
-            Err(error) if attempts < START_ATTEMPTS && node.exit_status().is_some() => {
-                println!("attempt {attempts} to start: {error:#}");
-                attempts += 1;
-            }
-            outcome => return outcome.map(drop),
-        }
+        next_node = (next_node + 1) % nodes.len();
     }
 }
 
