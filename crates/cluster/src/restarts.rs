@@ -51,9 +51,12 @@ impl RestartMode {
 pub(crate) async fn run(options: &Options, cluster: &mut Cluster) -> Result<bool> {
     let mut command = command(options, cluster)?;
     let mut restarts = Vec::new();
+    // The start of the command and the restarts have their own random numbers; with the same ones they would be correlated.
+    let mut seeds = Rng::new(options.seed);
+    let (command_rng, restart_rng) = (Rng::new(seeds.next_u64()), Rng::new(seeds.next_u64()));
     let (status, start) = tokio::select! {
-        outcome = run_command(options, &mut command) => outcome?,
-        error = restart_nodes(options, cluster, &mut restarts) => match error? {},
+        outcome = run_command(options, &mut command, command_rng) => outcome?,
+        error = restart_nodes(options, cluster, &mut restarts, restart_rng) => match error? {},
     };
     // The balancer logs a request when it has ended.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -95,9 +98,13 @@ fn command(options: &Options, cluster: &Cluster) -> Result<tokio::process::Comma
 
 /// Starts the command at a random moment between two restarts, because some commands take less time than a restart, and
 /// waits for it; returns its status and the time of its start.
-async fn run_command(options: &Options, command: &mut tokio::process::Command) -> Result<(ExitStatus, u64)> {
+async fn run_command(
+    options: &Options,
+    command: &mut tokio::process::Command,
+    mut rng: Rng,
+) -> Result<(ExitStatus, u64)> {
     if options.restarts != RestartMode::None {
-        let delay = Rng::new(options.seed).below(START_DELAY);
+        let delay = rng.below(START_DELAY);
         tokio::time::sleep(Duration::from_millis(u64::try_from(delay).unwrap_or_default())).await;
     }
     let start = now();
@@ -107,8 +114,12 @@ async fn run_command(options: &Options, command: &mut tokio::process::Command) -
 }
 
 /// Restarts nodes until it is dropped; fails if a node does not become ready again.
-async fn restart_nodes(options: &Options, cluster: &mut Cluster, restarts: &mut Vec<Restart>) -> Result<Infallible> {
-    let mut rng = Rng::new(options.seed);
+async fn restart_nodes(
+    options: &Options,
+    cluster: &mut Cluster,
+    restarts: &mut Vec<Restart>,
+    mut rng: Rng,
+) -> Result<Infallible> {
     let Cluster { nodes, network, settings, .. } = cluster;
     let mut random_pause = |limit: usize| Duration::from_millis(u64::try_from(rng.below(limit)).unwrap_or_default());
     if options.restarts == RestartMode::None {
