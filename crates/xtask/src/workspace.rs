@@ -1,9 +1,12 @@
-//! The paths of the workspace, and cargo commands.
+//! The paths and files of the workspace, and cargo commands.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
+
+use anyhow::{Context as _, Result};
 
 /// Returns the root folder of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -48,6 +51,21 @@ pub(crate) fn remove_build_variables(command: &mut Command) {
     }
 }
 
+/// Reads a text file.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Builds a folder unless its stamp file says that it is up to date.
+pub(crate) fn rebuild_if_stale(folder: &Path, stamp: &str, build: impl FnOnce() -> Result<()>) -> Result<()> {
+    let path = folder.join("stamp");
+    if fs::read_to_string(&path).is_ok_and(|current| current == stamp) {
+        return Ok(());
+    }
+    build()?;
+    fs::write(&path, stamp).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Returns whether the server has an integration test whose path starts with `prefix`, such as
 /// `crash::jobs::no_job_is_lost`, or `crash::jobs::` for any test of the module.
 #[cfg(test)]
@@ -56,7 +74,7 @@ pub(crate) fn has_integration_test(prefix: &str) -> bool {
     let Some((folder, file)) = module.rsplit_once("::") else { return false };
     let read = |path: &str| {
         let path = root().join("crates/server/tests/it").join(path).with_extension("rs");
-        std::fs::read_to_string(path).unwrap_or_default()
+        fs::read_to_string(path).unwrap_or_default()
     };
     let folder = folder.replace("::", "/");
     has_module(&read(&format!("{folder}/mod")), file) && has_test(&read(&format!("{folder}/{file}")), name)
