@@ -1,4 +1,5 @@
-//! Measurements of a cluster: reads with one and three nodes, pushes and clones with a bucket and with a folder, fail-overs.
+//! Measurements of a cluster: reads with one and three nodes, pushes and clones with a bucket and with a folder,
+//! fail-overs.
 
 use std::{
     net::SocketAddr,

@@ -22,8 +22,8 @@ use crate::{
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 /// The number of concurrent reads.
 const CONCURRENCY: usize = 8;
-/// How long the last webhooks may take: a queue of a node that was killed stays leased for a minute, and after a failure
-/// deliveries are repeated with growing delays.
+/// How long the last webhooks may take: a queue of a node that was killed stays leased for a minute, and after a
+/// failure deliveries are repeated with growing delays.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The number of problems of each kind that are printed.
@@ -287,7 +287,7 @@ pub(crate) fn parse_refs(listed: &str) -> BTreeMap<String, String> {
     pairs.map(|(target, name)| (name.to_owned(), target.to_owned())).collect()
 }
 
-/// Checks that the events of each ref lead from nothing to its target, each exactly once. The oldest event is the first.
+/// Checks that the events of each ref lead from nothing to its target, each exactly once. The oldest event comes first.
 fn check_events(project: i64, events: &[RefChange], refs: &BTreeMap<String, String>) -> Findings {
     let mut findings = Findings::default();
     let mut last: BTreeMap<&str, &RefChange> = BTreeMap::new();

@@ -109,8 +109,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until all parts work again. A node that has ended is started again; returns a description of each that had been
-    /// ready before.
+    /// Waits until all parts work again. A node that has ended is started again; returns a description of each that had
+    /// been ready before.
     pub(crate) async fn wait_until_recovered(&mut self) -> Result<Vec<String>> {
         if let Database::Patroni(patroni) = &self.database {
             patroni.wait_until_synchronous(&self.network, RECOVERY_TIMEOUT).await?;

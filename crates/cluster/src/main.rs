@@ -1,7 +1,8 @@
-//! Three nodes with their database, store and load balancer, under load, while parts of them fail: `cargo xtask cluster`.
+//! `cargo xtask cluster`: three nodes with their database, store and load balancer, under load, while parts of them
+//! fail.
 //!
-//! The full form runs in its own network, mount and process namespaces, so that nothing of it remains after it has ended
-//! for whatever reason.
+//! The full form runs in its own network, mount and process namespaces, so that nothing of it remains after it has
+//! ended for whatever reason.
 
 #![expect(clippy::print_stdout, reason = "a command-line tool prints to the terminal")]
 

@@ -135,8 +135,8 @@ impl Node {
         Ok(())
     }
 
-    /// Starts the node unless it runs, and waits until it is ready. If it ends before it has been ready, it is started again,
-    /// as a service manager does: a node gives up if the database does not respond in time.
+    /// Starts the node unless it runs, and waits until it is ready. If it ends before it has been ready, it is started
+    /// again, as a service manager does: a node gives up if the database does not respond in time.
     pub(crate) async fn start_until_ready(
         &mut self,
         network: &Network,

@@ -51,7 +51,7 @@ impl RestartMode {
 pub(crate) async fn run(options: &Options, cluster: &mut Cluster) -> Result<bool> {
     let mut command = command(options, cluster)?;
     let mut restarts = Vec::new();
-    // The start of the command and the restarts have their own random numbers; with the same ones they would be correlated.
+    // With the same random numbers the start of the command and the first restart would be correlated.
     let mut seeds = Rng::new(options.seed);
     let (command_rng, restart_rng) = (Rng::new(seeds.next_u64()), Rng::new(seeds.next_u64()));
     let (status, start) = tokio::select! {

@@ -1,4 +1,4 @@
-//! Runs third-party clients against the real binary: client libraries of that time, git, our examples, and schemathesis.
+//! Runs third-party clients against the real binary: client libraries of that time, git, our examples, schemathesis.
 
 use std::{
     fs,

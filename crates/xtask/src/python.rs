@@ -9,8 +9,8 @@ use anyhow::Result;
 
 use crate::{steps, workspace};
 
-/// Returns the Python of a virtual environment of this name with the packages of a requirements file; rebuilt if the file
-/// or Python changes.
+/// Returns the Python of a virtual environment of this name with the packages of a requirements file; rebuilt if the
+/// file or Python changes.
 pub(crate) fn environment(name: &str, requirements: &Path) -> Result<PathBuf> {
     let folder = workspace::cache_folder().join(name);
     let python = folder.join("bin/python");

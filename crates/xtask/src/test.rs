@@ -137,8 +137,8 @@ const STANDBY_TESTS: [&str; 2] = [
 ];
 
 /// Slow tests of those packages that do not depend on the database engine: transports, memory, archives, files of
-/// repositories and backups, pages of code, and crashes of what is outside of the database; and tests of the lock of SQLite.
-/// They run on SQLite only. Of the access tables, those of projects in groups are checked on both.
+/// repositories and backups, pages of code, and crashes of what is outside of the database; and tests of the lock of
+/// SQLite. They run on SQLite only. Of the access tables, those of projects in groups are checked on both.
 const SQLITE_ONLY: [&str; 32] = [
     "policy::access::the_access_table",
     "policy::access_to_pages::",
