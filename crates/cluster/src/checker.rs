@@ -90,31 +90,38 @@ impl Findings {
 /// Checks that every node has the writes, and that the events of one node are right.
 pub(crate) async fn check_round(
     nodes: &[NamedNode],
-    shared: &Shared,
+    shared: &Arc<Shared>,
     writes: Vec<Write>,
     events_of: usize,
 ) -> Findings {
-    let mut findings = check_writes(nodes, writes).await;
-    for (number, node) in nodes.iter().enumerate() {
-        let with_events = number == events_of % nodes.len();
-        for project in shared.projects.with_repository() {
-            findings.add(check_refs(node, shared, project, with_events).await);
-        }
-    }
+    let (permits, events_of) = (permits(), events_of % nodes.len());
+    let (mut findings, written) = tokio::join!(
+        check_all_refs(nodes, shared, &permits, |number| number == events_of),
+        check_writes(nodes, writes, &permits)
+    );
+    findings.add(written);
     findings
 }
 
 /// Checks everything on every node, the jobs and the webhooks.
-pub(crate) async fn check_all(nodes: &[NamedNode], shared: &Shared, receiver: &Receiver) -> Findings {
-    let mut findings = check_writes(nodes, shared.ledger.writes_after(0)).await;
-    for node in nodes {
-        for project in shared.projects.with_repository() {
-            findings.add(check_refs(node, shared, project, true).await);
+pub(crate) async fn check_all(nodes: &[NamedNode], shared: &Arc<Shared>, receiver: &Receiver) -> Findings {
+    let permits = permits();
+    let (mut findings, written, others) = tokio::join!(
+        check_all_refs(nodes, shared, &permits, |_| true),
+        check_writes(nodes, shared.ledger.writes_after(0), &permits),
+        async {
+            let mut findings = Findings::default();
+            if let Some(node) = nodes.first() {
+                findings.add(check_probes(node, shared).await);
+                findings.add(check_jobs(node, shared).await);
+            }
+            findings
         }
-    }
+    );
+    findings.add(written);
+    findings.add(others);
+    // The last webhooks are delivered while the rest is checked.
     if let Some(node) = nodes.first() {
-        findings.add(check_probes(node, shared).await);
-        findings.add(check_jobs(node, shared).await);
         findings.add(check_webhooks(node, shared, receiver).await);
     }
     findings
@@ -122,7 +129,8 @@ pub(crate) async fn check_all(nodes: &[NamedNode], shared: &Shared, receiver: &R
 
 /// Checks that a node with an empty cache has all writes, and that clones from it are complete.
 pub(crate) async fn check_empty_node(node: &NamedNode, shared: &Shared, folder: &std::path::Path) -> Findings {
-    let mut findings = check_writes(std::slice::from_ref(node), shared.ledger.writes_after(0)).await;
+    let writes = shared.ledger.writes_after(0);
+    let mut findings = check_writes(std::slice::from_ref(node), writes, &permits()).await;
     for project in shared.projects.with_repository() {
         let clone = folder.join("checked-clone");
         let _ = tokio::fs::remove_dir_all(&clone).await;
@@ -140,22 +148,57 @@ pub(crate) async fn check_empty_node(node: &NamedNode, shared: &Shared, folder: 
     findings
 }
 
-async fn check_writes(nodes: &[NamedNode], writes: Vec<Write>) -> Findings {
-    let permits = Arc::new(Semaphore::new(CONCURRENCY));
+/// Returns the permits of concurrent reads.
+fn permits() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(CONCURRENCY))
+}
+
+async fn check_writes(nodes: &[NamedNode], writes: Vec<Write>, permits: &Arc<Semaphore>) -> Findings {
     let mut checks = JoinSet::new();
     for write in writes {
         for (name, client) in nodes {
-            let (name, client, write, permits) = (*name, client.clone(), write.clone(), Arc::clone(&permits));
+            let (name, client, write, permits) = (*name, client.clone(), write.clone(), Arc::clone(permits));
             checks.spawn(async move {
                 let _permit = permits.acquire().await;
-                let fault = check_write(&client, &write).await?;
-                Some(format!("{name}: {fault}: {write:?}"))
+                let mut findings = Findings::default();
+                let fault = check_write(&client, &write).await;
+                findings.losses.extend(fault.map(|fault| format!("{name}: {fault}: {write:?}")));
+                findings
             });
         }
     }
+    join(checks).await
+}
+
+/// Checks the refs of all projects on all nodes, and the events of the nodes that are selected by their numbers.
+async fn check_all_refs(
+    nodes: &[NamedNode],
+    shared: &Arc<Shared>,
+    permits: &Arc<Semaphore>,
+    has_events: impl Fn(usize) -> bool,
+) -> Findings {
+    let mut checks = JoinSet::new();
+    for (number, node) in nodes.iter().enumerate() {
+        for project in shared.projects.with_repository() {
+            let (node, project, with_events) = (node.clone(), project.clone(), has_events(number));
+            let (shared, permits) = (Arc::clone(shared), Arc::clone(permits));
+            checks.spawn(async move {
+                let _permit = permits.acquire().await;
+                check_refs(&node, &shared, &project, with_events).await
+            });
+        }
+    }
+    join(checks).await
+}
+
+/// Waits for checks, and adds up what they find.
+async fn join(mut checks: JoinSet<Findings>) -> Findings {
     let mut findings = Findings::default();
-    while let Some(fault) = checks.join_next().await {
-        findings.losses.extend(fault.ok().flatten());
+    while let Some(check) = checks.join_next().await {
+        match check {
+            Ok(found) => findings.add(found),
+            Err(error) => findings.losses.push(format!("a check has not ended: {error}")),
+        }
     }
     findings
 }
@@ -405,6 +448,14 @@ mod tests {
 
     fn change(name: &str, before: &str, after: &str) -> RefChange {
         RefChange { project: 1, name: name.to_owned(), before: before.to_owned(), after: after.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn a_check_that_panics_is_a_finding() {
+        let mut checks = JoinSet::new();
+        checks.spawn(async { Findings { losses: vec!["lost".to_owned()], ..Findings::default() } });
+        checks.spawn(async { panic!("on purpose") });
+        assert_eq!(join(checks).await.losses.len(), 2);
     }
 
     #[test]
