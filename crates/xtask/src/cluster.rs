@@ -25,9 +25,16 @@ pub(crate) fn run(flags: &[String]) -> Result<()> {
     let clients = has_flag("--clients").then(|| ClientsOptions::read(flags)).transpose()?;
     let (is_short, is_bench) = (has_flag("--short") || clients.is_some(), has_flag("--bench"));
     let uses_tests_build = (!has_flag("--gable") && !is_bench) || (is_short && !has_flag("--test-bucket"));
+    let mut cluster = Command::new(program("release", "cluster"));
+    if !is_short {
+        // Its clients, its checks and the proxy of the store share the processors with the nodes for hours.
+        steps::run(&mut cargo(&["build", "--package", "cluster", "--release"]))?;
+        // Before everything else is built.
+        steps::run(Command::new(cluster.get_program()).arg("--check-flags").args(flags))?;
+    }
     if uses_tests_build {
         build::build()?;
-    } else {
+    } else if is_short {
         steps::run(&mut cargo(&["build", "--package", "cluster"]))?;
     }
     if let Some(options) = clients {
@@ -36,7 +43,6 @@ pub(crate) fn run(flags: &[String]) -> Result<()> {
     if is_short {
         return run_short(flags);
     }
-    let mut cluster = Command::new(program("debug", "cluster"));
     if is_bench && !has_flag("--gable") {
         // Times are measured with the build that is delivered.
         steps::run(&mut cargo(&["build", "--package", "server", "--release"]))?;
