@@ -308,12 +308,17 @@ async fn list_refs(client: &Client, project: &Project) -> Result<String, String>
     let start = Instant::now();
     loop {
         match git(&std::env::temp_dir(), &["ls-remote", &project.url(client.address)], b"").await {
-            Err(messages) if messages.contains("error: 50") && start.elapsed() < READ_TIMEOUT => {
+            Err(messages) if is_temporary(&messages) && start.elapsed() < READ_TIMEOUT => {
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
             result => return result,
         }
     }
+}
+
+/// Returns whether git reports a status after which a read is repeated, as [`read`] does.
+fn is_temporary(messages: &str) -> bool {
+    ["returned error: 5", "returned error: 429"].iter().any(|status| messages.contains(status))
 }
 
 async fn read_events(client: &Client, project: &Project) -> Result<Vec<RefChange>> {
@@ -456,6 +461,17 @@ mod tests {
         checks.spawn(async { Findings { losses: vec!["lost".to_owned()], ..Findings::default() } });
         checks.spawn(async { panic!("on purpose") });
         assert_eq!(join(checks).await.losses.len(), 2);
+    }
+
+    #[test]
+    fn refs_are_listed_again_after_a_temporary_failure() {
+        let check = |status, expected| {
+            let messages = format!("fatal: unable to access 'x': The requested URL returned error: {status}");
+            assert_eq!(is_temporary(&messages), expected, "{messages}");
+        };
+        check(503, true);
+        check(429, true);
+        check(404, false);
     }
 
     #[test]
