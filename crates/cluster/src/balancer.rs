@@ -21,8 +21,8 @@ const EXAMPLE: &str = include_str!("../../../examples/cluster/haproxy.cfg");
 pub(crate) enum Connections {
     /// As in the example: a connection is used for many requests.
     KeptAlive,
-    /// A connection is used for one request. If haproxy loses a later request of a connection, it closes the connection without a
-    /// response, and does not log the request.
+    /// A connection is used for one request. If haproxy loses a later request of a connection, it closes the connection
+    /// without a response, and does not log the request.
     Closed,
 }
 

@@ -1,4 +1,5 @@
-//! Measurements of a cluster: reads with one and three nodes, pushes and clones with a bucket and with a folder, fail-overs.
+//! Measurements of a cluster: reads with one and three nodes, pushes and clones with a bucket and with a folder,
+//! fail-overs.
 
 use std::{
     net::SocketAddr,
@@ -132,14 +133,14 @@ async fn pushes_and_clones(cluster: &mut Cluster) -> Result<String> {
         let Cluster { nodes, network, settings, .. } = cluster;
         nodes[0].stop().await?;
         nodes[0].clear_cache()?;
-        nodes[0].start_and_wait(network, settings, &Start::default()).await?;
+        nodes[0].start_until_ready(network, settings, &Start::default()).await?;
         cold.push(in_bucket.clone(nodes[0].http).await?);
     }
     text += &row("clone, everything cached", &mut warm, &mut of_folder, None);
     text += &row("clone from a node with an empty cache", &mut cold, &mut of_folder, None);
     local.stop().await?;
     let Cluster { nodes, network, settings, .. } = cluster;
-    nodes[2].start_and_wait(network, settings, &Start::default()).await?;
+    nodes[2].start_until_ready(network, settings, &Start::default()).await?;
     Ok(text + "\n")
 }
 
@@ -156,7 +157,7 @@ async fn start_local_node(cluster: &mut Cluster) -> Result<Node> {
         ..cluster.settings.clone()
     };
     let mut node = Node::new(&cluster.network, NODES[2], &cluster.folder.join("local"))?;
-    node.start_and_wait(&cluster.network, &settings, &Start::default()).await?;
+    node.start_until_ready(&cluster.network, &settings, &Start::default()).await?;
     Ok(node)
 }
 

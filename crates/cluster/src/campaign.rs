@@ -1,6 +1,10 @@
 //! Repeats faults under load, and checks after each round that nothing was lost.
 
-use std::{path::Path, time::Duration};
+use std::{
+    fmt,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 
@@ -101,7 +105,7 @@ async fn run_campaign(
     faults: &[Fault],
     number: usize,
 ) -> Result<CampaignResult> {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let seed = options.seed.wrapping_mul(1000).wrapping_add(u64::try_from(number).unwrap_or_default());
     let mut rng = Rng::new(seed);
     let clones = cluster.folder.join("clones");
@@ -117,27 +121,28 @@ async fn run_campaign(
         let fault = faults[round % faults.len()];
         tokio::time::sleep(STEADY_TIME).await;
         load.start_gap();
-        let injected = fault.inject(cluster, round, options.hold.map(Duration::from_secs), &mut rng).await?;
-        fault.heal(cluster, injected).await?;
-        let recovered = cluster.wait_until_recovered().await;
+        let mut phases = Phases::start();
+        let recovered = run_fault(fault, round, options, cluster, &mut rng, &mut phases).await;
         let gap = load.end_gap();
         gaps.push(gap);
         rounds += 1;
         match recovered {
             Ok(ended) => ended.into_iter().for_each(|text| load.shared.ledger.violation(text)),
             Err(error) => {
-                load.shared.ledger.violation(format!("round {round}: {error:#}"));
+                load.shared.ledger.violation(format!("{} {}/{total}: {error:#}", fault.name(), round + 1));
                 break;
             }
         }
         let paused = load.pause().await;
+        phases.end("pause");
         let writes = load.shared.ledger.writes_after(checked);
         checked += writes.len();
         let found = checker::check_round(&cluster.clients(), &load.shared, writes, round).await;
+        phases.end("check");
         drop(paused);
         let problems = found.problems().count();
         println!(
-            "{} {}/{total}: {checked} writes acknowledged, no write for {:.1} s, {} probes failed, {problems} problems",
+            "{} {}/{total}: {checked} writes acknowledged, no write for {:.1} s, {} probes failed, {problems} problems; {phases}",
             fault.name(),
             round + 1,
             gap.longest.as_secs_f64(),
@@ -146,12 +151,17 @@ async fn run_campaign(
         found.print();
         findings.add(found);
     }
+    let mut phases = Phases::start();
     if let Err(error) = load.finish_jobs(JOBS_TIMEOUT).await {
         findings.unfinished_jobs.push(format!("{error:#}"));
     }
     load.stop().await;
+    phases.end("last jobs");
     findings.add(checker::check_all(&cluster.clients(), &load.shared, &cluster.receiver).await);
+    phases.end("check of all writes");
     findings.add(check_empty_cache(cluster, &load, number, &clones).await?);
+    phases.end("check with an empty cache");
+    println!("end of {name}: {phases}");
     let ledger = &load.shared.ledger;
     let result = CampaignResult {
         faults: faults.to_vec(),
@@ -177,6 +187,52 @@ async fn run_campaign(
     Ok(result)
 }
 
+/// Lets a fault happen and waits until the cluster has recovered; returns what must not have happened.
+async fn run_fault(
+    fault: Fault,
+    round: usize,
+    options: &Options,
+    cluster: &mut Cluster,
+    rng: &mut Rng,
+    phases: &mut Phases,
+) -> Result<Vec<String>> {
+    let injected = fault.inject(cluster, round, options.hold.map(Duration::from_secs), rng).await?;
+    phases.end("fault");
+    fault.heal(cluster, injected).await?;
+    let ended = cluster.wait_until_recovered().await?;
+    phases.end("recovery");
+    Ok(ended)
+}
+
+/// How long the phases of a round took.
+struct Phases {
+    since: Instant,
+    ended: Vec<(&'static str, Duration)>,
+}
+
+impl Phases {
+    fn start() -> Self {
+        Self { since: Instant::now(), ended: Vec::new() }
+    }
+
+    /// Ends a phase, which began when the previous one ended.
+    fn end(&mut self, name: &'static str) {
+        let now = Instant::now();
+        self.ended.push((name, now.duration_since(self.since)));
+        self.since = now;
+    }
+}
+
+impl fmt::Display for Phases {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (name, duration)) in self.ended.iter().enumerate() {
+            let separator = if number == 0 { "" } else { ", " };
+            write!(formatter, "{separator}{name} {:.1} s", duration.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
+
 /// Starts a node with an empty cache, and reads everything from it.
 async fn check_empty_cache(cluster: &mut Cluster, load: &Load, number: usize, folder: &Path) -> Result<Findings> {
     let index = number % cluster.nodes.len();
@@ -184,6 +240,17 @@ async fn check_empty_cache(cluster: &mut Cluster, load: &Load, number: usize, fo
     let node = &mut nodes[index];
     node.stop().await?;
     node.clear_cache()?;
-    node.start_and_wait(network, settings, &Start::default()).await?;
+    node.start_until_ready(network, settings, &Start::default()).await?;
     Ok(checker::check_empty_node(&("a node with an empty cache", node.client()), &load.shared, folder).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_are_listed_with_their_times() {
+        let ended = vec![("fault", Duration::from_millis(1240)), ("recovery", Duration::from_secs(3))];
+        assert_eq!(Phases { ended, ..Phases::start() }.to_string(), "fault 1.2 s, recovery 3.0 s");
+    }
 }

@@ -22,8 +22,8 @@ use crate::{
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 /// The number of concurrent reads.
 const CONCURRENCY: usize = 8;
-/// How long the last webhooks may take: a queue of a node that was killed stays leased for a minute, and after a failure
-/// deliveries are repeated with growing delays.
+/// How long the last webhooks may take: a queue of a node that was killed stays leased for a minute, and after a
+/// failure deliveries are repeated with growing delays.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The number of problems of each kind that are printed.
@@ -90,31 +90,38 @@ impl Findings {
 /// Checks that every node has the writes, and that the events of one node are right.
 pub(crate) async fn check_round(
     nodes: &[NamedNode],
-    shared: &Shared,
+    shared: &Arc<Shared>,
     writes: Vec<Write>,
     events_of: usize,
 ) -> Findings {
-    let mut findings = check_writes(nodes, writes).await;
-    for (number, node) in nodes.iter().enumerate() {
-        let with_events = number == events_of % nodes.len();
-        for project in shared.projects.with_repository() {
-            findings.add(check_refs(node, shared, project, with_events).await);
-        }
-    }
+    let (permits, events_of) = (permits(), events_of % nodes.len());
+    let (mut findings, written) = tokio::join!(
+        check_all_refs(nodes, shared, &permits, |number| number == events_of),
+        check_writes(nodes, writes, &permits)
+    );
+    findings.add(written);
     findings
 }
 
 /// Checks everything on every node, the jobs and the webhooks.
-pub(crate) async fn check_all(nodes: &[NamedNode], shared: &Shared, receiver: &Receiver) -> Findings {
-    let mut findings = check_writes(nodes, shared.ledger.writes_after(0)).await;
-    for node in nodes {
-        for project in shared.projects.with_repository() {
-            findings.add(check_refs(node, shared, project, true).await);
+pub(crate) async fn check_all(nodes: &[NamedNode], shared: &Arc<Shared>, receiver: &Receiver) -> Findings {
+    let permits = permits();
+    let (mut findings, written, others) = tokio::join!(
+        check_all_refs(nodes, shared, &permits, |_| true),
+        check_writes(nodes, shared.ledger.writes_after(0), &permits),
+        async {
+            let mut findings = Findings::default();
+            if let Some(node) = nodes.first() {
+                findings.add(check_probes(node, shared).await);
+                findings.add(check_jobs(node, shared).await);
+            }
+            findings
         }
-    }
+    );
+    findings.add(written);
+    findings.add(others);
+    // The last webhooks are delivered while the rest is checked.
     if let Some(node) = nodes.first() {
-        findings.add(check_probes(node, shared).await);
-        findings.add(check_jobs(node, shared).await);
         findings.add(check_webhooks(node, shared, receiver).await);
     }
     findings
@@ -122,7 +129,8 @@ pub(crate) async fn check_all(nodes: &[NamedNode], shared: &Shared, receiver: &R
 
 /// Checks that a node with an empty cache has all writes, and that clones from it are complete.
 pub(crate) async fn check_empty_node(node: &NamedNode, shared: &Shared, folder: &std::path::Path) -> Findings {
-    let mut findings = check_writes(std::slice::from_ref(node), shared.ledger.writes_after(0)).await;
+    let writes = shared.ledger.writes_after(0);
+    let mut findings = check_writes(std::slice::from_ref(node), writes, &permits()).await;
     for project in shared.projects.with_repository() {
         let clone = folder.join("checked-clone");
         let _ = tokio::fs::remove_dir_all(&clone).await;
@@ -140,22 +148,57 @@ pub(crate) async fn check_empty_node(node: &NamedNode, shared: &Shared, folder: 
     findings
 }
 
-async fn check_writes(nodes: &[NamedNode], writes: Vec<Write>) -> Findings {
-    let permits = Arc::new(Semaphore::new(CONCURRENCY));
+/// Returns the permits of concurrent reads.
+fn permits() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(CONCURRENCY))
+}
+
+async fn check_writes(nodes: &[NamedNode], writes: Vec<Write>, permits: &Arc<Semaphore>) -> Findings {
     let mut checks = JoinSet::new();
     for write in writes {
         for (name, client) in nodes {
-            let (name, client, write, permits) = (*name, client.clone(), write.clone(), Arc::clone(&permits));
+            let (name, client, write, permits) = (*name, client.clone(), write.clone(), Arc::clone(permits));
             checks.spawn(async move {
                 let _permit = permits.acquire().await;
-                let fault = check_write(&client, &write).await?;
-                Some(format!("{name}: {fault}: {write:?}"))
+                let mut findings = Findings::default();
+                let fault = check_write(&client, &write).await;
+                findings.losses.extend(fault.map(|fault| format!("{name}: {fault}: {write:?}")));
+                findings
             });
         }
     }
+    join(checks).await
+}
+
+/// Checks the refs of all projects on all nodes, and the events of the nodes that are selected by their numbers.
+async fn check_all_refs(
+    nodes: &[NamedNode],
+    shared: &Arc<Shared>,
+    permits: &Arc<Semaphore>,
+    has_events: impl Fn(usize) -> bool,
+) -> Findings {
+    let mut checks = JoinSet::new();
+    for (number, node) in nodes.iter().enumerate() {
+        for project in shared.projects.with_repository() {
+            let (node, project, with_events) = (node.clone(), project.clone(), has_events(number));
+            let (shared, permits) = (Arc::clone(shared), Arc::clone(permits));
+            checks.spawn(async move {
+                let _permit = permits.acquire().await;
+                check_refs(&node, &shared, &project, with_events).await
+            });
+        }
+    }
+    join(checks).await
+}
+
+/// Waits for checks, and adds up what they find.
+async fn join(mut checks: JoinSet<Findings>) -> Findings {
     let mut findings = Findings::default();
-    while let Some(fault) = checks.join_next().await {
-        findings.losses.extend(fault.ok().flatten());
+    while let Some(check) = checks.join_next().await {
+        match check {
+            Ok(found) => findings.add(found),
+            Err(error) => findings.losses.push(format!("a check has not ended: {error}")),
+        }
     }
     findings
 }
@@ -265,12 +308,17 @@ async fn list_refs(client: &Client, project: &Project) -> Result<String, String>
     let start = Instant::now();
     loop {
         match git(&std::env::temp_dir(), &["ls-remote", &project.url(client.address)], b"").await {
-            Err(messages) if messages.contains("error: 50") && start.elapsed() < READ_TIMEOUT => {
+            Err(messages) if is_temporary(&messages) && start.elapsed() < READ_TIMEOUT => {
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
             result => return result,
         }
     }
+}
+
+/// Returns whether git reports a status after which a read is repeated, as [`read`] does.
+fn is_temporary(messages: &str) -> bool {
+    ["returned error: 5", "returned error: 429"].iter().any(|status| messages.contains(status))
 }
 
 async fn read_events(client: &Client, project: &Project) -> Result<Vec<RefChange>> {
@@ -287,7 +335,7 @@ pub(crate) fn parse_refs(listed: &str) -> BTreeMap<String, String> {
     pairs.map(|(target, name)| (name.to_owned(), target.to_owned())).collect()
 }
 
-/// Checks that the events of each ref lead from nothing to its target, each exactly once. The oldest event is the first.
+/// Checks that the events of each ref lead from nothing to its target, each exactly once. The oldest event comes first.
 fn check_events(project: i64, events: &[RefChange], refs: &BTreeMap<String, String>) -> Findings {
     let mut findings = Findings::default();
     let mut last: BTreeMap<&str, &RefChange> = BTreeMap::new();
@@ -405,6 +453,25 @@ mod tests {
 
     fn change(name: &str, before: &str, after: &str) -> RefChange {
         RefChange { project: 1, name: name.to_owned(), before: before.to_owned(), after: after.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn a_check_that_panics_is_a_finding() {
+        let mut checks = JoinSet::new();
+        checks.spawn(async { Findings { losses: vec!["lost".to_owned()], ..Findings::default() } });
+        checks.spawn(async { panic!("on purpose") });
+        assert_eq!(join(checks).await.losses.len(), 2);
+    }
+
+    #[test]
+    fn refs_are_listed_again_after_a_temporary_failure() {
+        let check = |status, expected| {
+            let messages = format!("fatal: unable to access 'x': The requested URL returned error: {status}");
+            assert_eq!(is_temporary(&messages), expected, "{messages}");
+        };
+        check(503, true);
+        check(429, true);
+        check(404, false);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -21,10 +21,8 @@ use crate::{
     store::{Store, StoreProgram},
 };
 
-/// How long the parts may take to work together again after a fault.
+/// How long the PostgreSQL servers may take to work together again after a fault.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
-/// The time after which a node that could not start is started again.
-const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// A running cluster. Fields are dropped in this order.
 pub(crate) struct Cluster {
@@ -77,7 +75,7 @@ impl Cluster {
         let mut nodes = Vec::new();
         for host in NODES {
             let mut node = Node::new(&network, host, folder)?;
-            node.start_and_wait(&network, &settings, &Start::default()).await?;
+            node.start_until_ready(&network, &settings, &Start::default()).await?;
             nodes.push(node);
         }
         let old_gable = options.old_gable.clone();
@@ -111,31 +109,20 @@ impl Cluster {
         }
     }
 
-    /// Waits until all parts work again. A node that has ended is started again; returns a description of each that had been
-    /// ready before.
+    /// Waits until all parts work again. A node that has ended is started again; returns a description of each that had
+    /// been ready before.
     pub(crate) async fn wait_until_recovered(&mut self) -> Result<Vec<String>> {
         if let Database::Patroni(patroni) = &self.database {
             patroni.wait_until_synchronous(&self.network, RECOVERY_TIMEOUT).await?;
         }
         let mut ended = Vec::new();
         for node in &mut self.nodes {
-            let start = Instant::now();
-            loop {
-                if let Some(status) = node.exit_status() {
-                    // A node does not start while the database is away; it is started again, as a service manager does.
-                    if node.was_ready() {
-                        ended.push(format!("{} has ended by itself ({status})", node.host.name));
-                    }
-                    node.kill();
-                    node.start(&self.network, &self.settings, &Start::default())?;
+            while let Err(error) = node.start_until_ready(&self.network, &self.settings, &Start::default()).await {
+                if !node.has_ended_after_ready() {
+                    return Err(error);
                 }
-                match node.wait_until_ready(RECOVERY_TIMEOUT).await {
-                    Ok(_) => break,
-                    Err(_) if node.exit_status().is_some() && start.elapsed() < RECOVERY_TIMEOUT => {
-                        tokio::time::sleep(RESTART_DELAY).await;
-                    }
-                    Err(error) => return Err(error),
-                }
+                ended.push(format!("{error:#}"));
+                node.kill();
             }
         }
         self.wait_for_balancer().await?;

@@ -16,6 +16,10 @@ use crate::{
 };
 
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long Patroni may take to confirm which server is the primary, while all processors are in use.
+const PRIMARY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Patroni responds when the roles are exchanged, or gives up after 20 s.
+const SWITCHOVER_TIMEOUT: Duration = Duration::from_secs(30);
 const PATRONI_PORT: u16 = 8008;
 /// The user that runs PostgreSQL, which refuses to run as root.
 const ACCOUNT: &str = "postgres";
@@ -123,9 +127,23 @@ impl Patroni {
         bail!("PostgreSQL has no synchronous standby after {} s: {state}", timeout.as_secs())
     }
 
+    /// Waits until a server accepts writes.
+    async fn wait_for_primary(&self, network: &Network) -> Result<Host> {
+        let start = Instant::now();
+        loop {
+            match self.primary(network).await {
+                Some(host) => return Ok(host),
+                None if start.elapsed() > PRIMARY_TIMEOUT => {
+                    bail!("no server is the primary for {} s", PRIMARY_TIMEOUT.as_secs())
+                }
+                None => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+
     /// Kills the processes of the primary; returns its host.
     pub(crate) async fn kill_primary(&mut self, network: &Network) -> Result<Host> {
-        let primary = self.primary(network).await.context("no server is the primary")?;
+        let primary = self.wait_for_primary(network).await?;
         network::kill_all(primary)?;
         let _ = self.server(primary).wait();
         Ok(primary)
@@ -139,10 +157,11 @@ impl Patroni {
 
     /// Exchanges the roles of the servers, as `patronictl switchover` does.
     pub(crate) async fn switch_over(&self, network: &Network) -> Result<()> {
-        let primary = self.primary(network).await.context("no server is the primary")?;
+        let primary = self.wait_for_primary(network).await?;
         let candidate = DATABASES.into_iter().find(|host| *host != primary).context("two servers")?;
         let request = json!({ "leader": primary.name, "candidate": candidate.name });
-        let response = rest(network, primary)?.post("/switchover", &request).await?;
+        let client = rest(network, primary)?.with_timeout(SWITCHOVER_TIMEOUT);
+        let response = client.post("/switchover", &request).await?;
         if !response.is_success() {
             bail!("the switchover was refused: {response}");
         }

@@ -198,14 +198,15 @@ fn partition_duration(rng: &mut Rng) -> Duration {
 async fn restart(cluster: &mut Cluster, node: usize, start: &Start) -> Result<()> {
     let Cluster { nodes, network, settings, .. } = cluster;
     nodes[node].stop().await?;
-    nodes[node].start_and_wait(network, settings, start).await
+    nodes[node].start_until_ready(network, settings, start).await
 }
 
-/// Runs `gable doctor` on the host of a node; it lists all objects.
+/// Runs `gable doctor` on the host of a node; it lists all objects. It does not read those of repositories, which takes
+/// longer with each round and uses no listing.
 async fn run_doctor(cluster: &Cluster, node: usize) -> Result<()> {
     let settings = &cluster.settings;
     let mut doctor = cluster.network.command(cluster.nodes[node].host, &settings.gable);
-    doctor.arg("doctor").arg("--cache").arg(cluster.folder.join("doctor-cache"));
+    doctor.args(["doctor", "--quick", "--cache"]).arg(cluster.folder.join("doctor-cache"));
     doctor.args(settings.store.iter().flat_map(|store| ["--store", store]));
     doctor.arg("--instance-key-file").arg(&settings.instance_key);
     doctor.env("GABLE_DATABASE", &settings.database).envs(settings.store_variables.iter().cloned());

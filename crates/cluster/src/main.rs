@@ -1,7 +1,8 @@
-//! Three nodes with their database, store and load balancer, under load, while parts of them fail: `cargo xtask cluster`.
+//! `cargo xtask cluster`: three nodes with their database, store and load balancer, under load, while parts of them
+//! fail.
 //!
-//! The full form runs in its own network, mount and process namespaces, so that nothing of it remains after it has ended
-//! for whatever reason.
+//! The full form runs in its own network, mount and process namespaces, so that nothing of it remains after it has
+//! ended for whatever reason.
 
 #![expect(clippy::print_stdout, reason = "a command-line tool prints to the terminal")]
 
@@ -40,10 +41,13 @@ use options::Options;
 const INSIDE: &str = "--inside";
 /// The first argument of the first process of the process namespace.
 const INIT: &str = "--init";
+/// The first argument of a process that only validates the other arguments.
+const CHECK_FLAGS: &str = "--check-flags";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.split_first() {
+        Some((first, rest)) if first == CHECK_FLAGS => Options::read(rest).map(|_| true),
         Some((first, rest)) if first == INIT => init(rest),
         Some((first, rest)) if first == INSIDE => in_runtime(async {
             let (folder, flags) = rest.split_first().context("no folder")?;

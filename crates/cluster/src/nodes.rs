@@ -21,8 +21,12 @@ pub(crate) const TOKEN: &str = "cluster-administrator";
 pub(crate) const PASSWORD: &str = "correct-horse-cluster";
 /// The size of the disk of a cache, if it has its own.
 const CACHE_DISK_SIZE: &str = "1G";
-/// The smallest time in which a node can be ready; debug builds take a few seconds.
-const STARTUP_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long a node may take until it is ready, also while all processors are in use; debug builds take a few seconds.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(120);
+/// The maximum number of attempts to start a node.
+const START_ATTEMPTS: u32 = 5;
+/// The time after which a node that could not start is started again.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The settings that all nodes share.
 #[derive(Clone)]
@@ -131,42 +135,56 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until the node is ready; returns how long it took.
-    pub(crate) async fn wait_until_ready(&mut self, timeout: Duration) -> Result<Duration> {
+    /// Starts the node unless it runs, and waits until it is ready. If it ends before it has been ready, it is started
+    /// again, as a service manager does: a node gives up if the database does not respond in time.
+    pub(crate) async fn start_until_ready(
+        &mut self,
+        network: &Network,
+        settings: &NodeSettings,
+        start: &Start,
+    ) -> Result<()> {
+        let mut attempt = 1;
+        loop {
+            if self.process.is_none() {
+                self.start(network, settings, start)?;
+            }
+            match self.wait_until_ready().await {
+                Err(error) if attempt < START_ATTEMPTS && self.exit_status().is_some() && !self.was_ready => {
+                    println!("attempt {attempt} to start: {error:#}");
+                    self.kill();
+                    tokio::time::sleep(RETRY_DELAY).await;
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Waits until the node is ready; fails if it ends.
+    async fn wait_until_ready(&mut self) -> Result<()> {
         let start = Instant::now();
         let client = Client::new(self.http, None).with_timeout(Duration::from_secs(2));
         let mut last = String::new();
-        while start.elapsed() < timeout {
+        while start.elapsed() < STARTUP_TIMEOUT {
             if let Some(status) = self.exit_status() {
                 bail!("{} has ended ({status}); see {}", self.host.name, self.log().display());
             }
             last = match client.get("/-/ready").await {
                 Ok(response) if response.status == 200 => {
                     self.was_ready = true;
-                    return Ok(start.elapsed());
+                    return Ok(());
                 }
                 Ok(response) => response.to_string(),
                 Err(error) => error.to_string(),
             };
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        bail!("{} is not ready after {} s: {last}", self.host.name, timeout.as_secs())
+        bail!("{} is not ready after {} s: {last}", self.host.name, STARTUP_TIMEOUT.as_secs())
     }
 
-    /// Starts the node and waits until it is ready.
-    pub(crate) async fn start_and_wait(
-        &mut self,
-        network: &Network,
-        settings: &NodeSettings,
-        start: &Start,
-    ) -> Result<()> {
-        self.start(network, settings, start)?;
-        self.wait_until_ready(STARTUP_TIMEOUT).await.map(drop)
-    }
-
-    /// Returns whether the process has been ready since its start.
-    pub(crate) fn was_ready(&self) -> bool {
-        self.was_ready
+    /// Returns whether the process has ended by itself after it had been ready, which must not happen.
+    pub(crate) fn has_ended_after_ready(&mut self) -> bool {
+        self.was_ready && self.exit_status().is_some()
     }
 
     /// Returns the exit status if the process has ended by itself.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The format of the lines of HTTP requests: the time of the end and the duration in milliseconds, the node, the status,
-/// how it ended, the method and the path.
+/// The format of the lines of HTTP requests: the time of the end and the duration in milliseconds, the node, the
+/// status, how it ended, the method and the path.
 pub(crate) const HTTP_FORMAT: &str = "http %[date(0,ms)] %Ta %s %ST %ts %HM %HP";
 /// The format of the lines of SSH connections.
 pub(crate) const SSH_FORMAT: &str = "ssh %[date(0,ms)] %Tt %s %ts";
@@ -67,7 +67,7 @@ impl Entry {
     }
 
     /// Returns whether the node was restarted while it had the request.
-    fn contains_any(&self, restarts: &[Restart]) -> bool {
+    fn overlaps_any(&self, restarts: &[Restart]) -> bool {
         let (start, end) = (self.start.saturating_sub(TOLERANCE), self.end + TOLERANCE);
         restarts.iter().any(|restart| restart.node == self.node && start <= restart.end && restart.start <= end)
     }
@@ -107,7 +107,7 @@ impl RequestSummary {
     pub(crate) fn read(log: &str, kills: &[Restart]) -> Self {
         let mut summary = Self::default();
         for entry in log.lines().filter_map(Entry::parse) {
-            let is_interrupted = entry.contains_any(kills);
+            let is_interrupted = entry.overlaps_any(kills);
             if entry.request.is_none() {
                 summary.ssh_connections += 1;
                 // The end of a connection looks the same whether its server has closed it or was killed.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn other_failures_are_not_excused_by_a_kill() {
+    fn a_kill_does_not_explain_other_failures() {
         check("http 100001 40 node1 502 SH POST /api/v3/projects", 0, 1);
         check("http 99000 40 node2 502 SH POST /api/v3/projects", 0, 1);
         check("http 104000 40 node2 503 -- POST /api/v3/projects", 0, 1);

@@ -11,8 +11,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::{
     cluster::Cluster,
-    network::Network,
-    nodes::{Node, NodeSettings, PASSWORD, Start, TOKEN},
+    nodes::{PASSWORD, Start, TOKEN},
     options::Options,
     request_log::{RequestSummary, Restart},
     rng::Rng,
@@ -20,12 +19,8 @@ use crate::{
 
 /// The time in which the balancer notices that a node is ready again: longer than the interval of its checks.
 const BALANCER_INTERVAL: Duration = Duration::from_millis(2500);
-/// How long a node may take to start while all processors are in use.
-const STARTUP_TIMEOUT: Duration = Duration::from_secs(90);
 /// The longest time before the start of the command, in milliseconds: about the interval of restarts.
 const START_DELAY: usize = 8000;
-/// How often a node is started until the run is given up.
-const START_ATTEMPTS: u32 = 3;
 /// Lines of the logs of nodes to print.
 const LOG_LINES: usize = 20;
 
@@ -56,9 +51,12 @@ impl RestartMode {
 pub(crate) async fn run(options: &Options, cluster: &mut Cluster) -> Result<bool> {
     let mut command = command(options, cluster)?;
     let mut restarts = Vec::new();
+    // With the same random numbers the start of the command and the first restart would be correlated.
+    let mut seeds = Rng::new(options.seed);
+    let (command_rng, restart_rng) = (Rng::new(seeds.next_u64()), Rng::new(seeds.next_u64()));
     let (status, start) = tokio::select! {
-        outcome = run_command(options, &mut command) => outcome?,
-        error = restart_nodes(options, cluster, &mut restarts) => match error? {},
+        outcome = run_command(options, &mut command, command_rng) => outcome?,
+        error = restart_nodes(options, cluster, &mut restarts, restart_rng) => match error? {},
     };
     // The balancer logs a request when it has ended.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -100,9 +98,13 @@ fn command(options: &Options, cluster: &Cluster) -> Result<tokio::process::Comma
 
 /// Starts the command at a random moment between two restarts, because some commands take less time than a restart, and
 /// waits for it; returns its status and the time of its start.
-async fn run_command(options: &Options, command: &mut tokio::process::Command) -> Result<(ExitStatus, u64)> {
+async fn run_command(
+    options: &Options,
+    command: &mut tokio::process::Command,
+    mut rng: Rng,
+) -> Result<(ExitStatus, u64)> {
     if options.restarts != RestartMode::None {
-        let delay = Rng::new(options.seed).below(START_DELAY);
+        let delay = rng.below(START_DELAY);
         tokio::time::sleep(Duration::from_millis(u64::try_from(delay).unwrap_or_default())).await;
     }
     let start = now();
@@ -112,14 +114,18 @@ async fn run_command(options: &Options, command: &mut tokio::process::Command) -
 }
 
 /// Restarts nodes until it is dropped; fails if a node does not become ready again.
-async fn restart_nodes(options: &Options, cluster: &mut Cluster, restarts: &mut Vec<Restart>) -> Result<Infallible> {
-    let mut rng = Rng::new(options.seed);
+async fn restart_nodes(
+    options: &Options,
+    cluster: &mut Cluster,
+    restarts: &mut Vec<Restart>,
+    mut rng: Rng,
+) -> Result<Infallible> {
     let Cluster { nodes, network, settings, .. } = cluster;
     let mut random_pause = |limit: usize| Duration::from_millis(u64::try_from(rng.below(limit)).unwrap_or_default());
     if options.restarts == RestartMode::None {
         std::future::pending::<()>().await;
     }
-    let mut turn = 0;
+    let mut next_node = 0;
     loop {
         tokio::time::sleep(random_pause(2000)).await;
         for node in nodes.iter_mut() {
@@ -127,7 +133,7 @@ async fn restart_nodes(options: &Options, cluster: &mut Cluster, restarts: &mut 
                 return Err(anyhow!("{} has ended by itself ({status})", node.host.name));
             }
         }
-        let node = &mut nodes[turn];
+        let node = &mut nodes[next_node];
         let start = now();
         if options.restarts == RestartMode::Kill {
             node.kill();
@@ -137,25 +143,10 @@ async fn restart_nodes(options: &Options, cluster: &mut Cluster, restarts: &mut 
             node.stop().await?;
             restarts.push(Restart { node: node.host.name, start, end: now() });
         }
-        start_again(node, network, settings).await?;
+        node.start_until_ready(network, settings, &Start::default()).await?;
         // Two nodes are always available.
         tokio::time::sleep(BALANCER_INTERVAL).await;
-        turn = (turn + 1) % nodes.len();
-    }
-}
-
-/// Starts a node until it is ready, as a supervisor does: it may give up if the database does not answer in time.
-async fn start_again(node: &mut Node, network: &Network, settings: &NodeSettings) -> Result<()> {
-    let mut attempts = 1;
-    loop {
-        node.start(network, settings, &Start::default())?;
-        match node.wait_until_ready(STARTUP_TIMEOUT).await {
-            Err(error) if attempts < START_ATTEMPTS && node.exit_status().is_some() => {
-                println!("attempt {attempts} to start: {error:#}");
-                attempts += 1;
-            }
-            outcome => return outcome.map(drop),
-        }
+        next_node = (next_node + 1) % nodes.len();
     }
 }
 

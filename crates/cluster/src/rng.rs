@@ -35,8 +35,10 @@ impl Content {
     /// Returns the bytes, which cannot be compressed.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut rng = Rng::new(self.seed);
-        let mut bytes: Vec<u8> =
-            std::iter::repeat_with(|| rng.next_u64().to_le_bytes()).take(self.size / 8 + 1).flatten().collect();
+        let mut bytes = Vec::with_capacity(self.size + 8);
+        while bytes.len() < self.size {
+            bytes.extend_from_slice(&rng.next_u64().to_le_bytes());
+        }
         bytes.truncate(self.size);
         bytes
     }

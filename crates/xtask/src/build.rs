@@ -14,8 +14,8 @@ pub(crate) struct TestBinary {
 
 /// Builds all tests, and the programs that they and the cluster need, once for all steps.
 ///
-/// Selecting other packages would select other features of dependencies and rebuild most of them. These arguments select
-/// the features of `cargo test --workspace`, which builds a program only if its package has integration tests.
+/// Selecting other packages would select other features of dependencies and rebuild most of them. These arguments
+/// select the features of `cargo test --workspace`, which builds a program only if its package has integration tests.
 pub(crate) fn build() -> Result<Vec<TestBinary>> {
     let messages = "--message-format=json-render-diagnostics";
     let programs = ["--bin", "gable", "--bin", "cluster", "--bin", "test-bucket"];

@@ -1,4 +1,4 @@
-//! Runs third-party clients against the real binary: client libraries of that time, git, our examples, and schemathesis.
+//! Runs third-party clients against the real binary: client libraries of that time, git, our examples, schemathesis.
 
 use std::{
     fs,
@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::{
     gable_server::{GableServer, ROOT_PASSWORD, ROOT_TOKEN},
+    python,
     steps::{self, Report, TestCounts},
     system::{self, BUBBLEWRAP, CURL, NODE, PYTHON, RUBY_GITLAB, SSH},
     workspace,
@@ -43,7 +44,7 @@ impl ClientPackages {
     pub(crate) fn install() -> Result<Self> {
         system::install_missing(&[PYTHON, NODE, RUBY_GITLAB, CURL, SSH, BUBBLEWRAP])?;
         Ok(Self {
-            python: python_environment("venv", &script("requirements.txt"))?,
+            python: python::environment("venv", &script("requirements.txt"))?,
             node_modules: node_packages("npm", &script("npm"))?.join("node_modules"),
         })
     }
@@ -172,29 +173,12 @@ fn examples() -> PathBuf {
     workspace::root().join("examples")
 }
 
-/// Returns the Python of a virtual environment of this name with the packages of a requirements file; rebuilt if the file
-/// or Python changes.
-pub(crate) fn python_environment(name: &str, requirements: &Path) -> Result<PathBuf> {
-    let folder = workspace::cache_folder().join(name);
-    let python = folder.join("bin/python");
-    let version = steps::read(Command::new("python3").arg("--version"))?;
-    let stamp = format!("{version}{}\n{}", folder.display(), read(requirements)?);
-    rebuild_if_stale(&folder, &stamp, || {
-        steps::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-        let mut pip = Command::new(&python);
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--use-pep517", "--requirement"])
-            .arg(requirements);
-        steps::run(&mut pip)
-    })?;
-    Ok(python)
-}
-
 /// Installs the packages of a `package.json` into a folder of this name; again if the lock file or node changes.
 pub(crate) fn node_packages(name: &str, source: &Path) -> Result<PathBuf> {
     let folder = workspace::cache_folder().join(name);
     let version = steps::read(Command::new("node").arg("--version"))?;
-    let stamp = format!("{version}{}", read(&source.join("package-lock.json"))?);
-    rebuild_if_stale(&folder, &stamp, || {
+    let stamp = format!("{version}{}", workspace::read(&source.join("package-lock.json"))?);
+    workspace::rebuild_if_stale(&folder, &stamp, || {
         let context = || format!("cannot prepare {}", folder.display());
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).with_context(context)?;
@@ -206,19 +190,4 @@ pub(crate) fn node_packages(name: &str, source: &Path) -> Result<PathBuf> {
         steps::run(&mut npm)
     })?;
     Ok(folder)
-}
-
-/// Builds a folder unless its stamp file says that it is up to date.
-fn rebuild_if_stale(folder: &Path, stamp: &str, build: impl FnOnce() -> Result<()>) -> Result<()> {
-    let path = folder.join("stamp");
-    if fs::read_to_string(&path).is_ok_and(|current| current == stamp) {
-        return Ok(());
-    }
-    build()?;
-    fs::write(&path, stamp).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Reads a text file.
-pub(crate) fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

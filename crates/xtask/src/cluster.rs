@@ -7,7 +7,8 @@ use anyhow::Result;
 use crate::{
     build,
     child_guard::guarded,
-    cluster_clients, cluster_examples,
+    cluster_clients::{self, ClientsOptions},
+    cluster_examples,
     postgres::Postgres,
     steps::{self, Report, TestCounts},
     system::{self, CURL, ETCD, FAKETIME, HAPROXY, IPROUTE, NFTABLES, OPENSSL, PATRONI, POSTGRES, SSH},
@@ -21,21 +22,27 @@ const GARAGE_VERSION: &str = "2.5.0";
 pub(crate) fn run(flags: &[String]) -> Result<()> {
     // The flags of a command after `--` are its own.
     let has_flag = |name: &str| flags.iter().take_while(|flag| *flag != "--").any(|flag| flag == name);
-    let has_clients = has_flag("--clients");
-    let (is_short, is_bench) = (has_flag("--short") || has_clients, has_flag("--bench"));
+    let clients = has_flag("--clients").then(|| ClientsOptions::read(flags)).transpose()?;
+    let (is_short, is_bench) = (has_flag("--short") || clients.is_some(), has_flag("--bench"));
     let uses_tests_build = (!has_flag("--gable") && !is_bench) || (is_short && !has_flag("--test-bucket"));
+    let mut cluster = Command::new(program("release", "cluster"));
+    if !is_short {
+        // Its clients, its checks and the proxy of the store share the processors with the nodes for hours.
+        steps::run(&mut cargo(&["build", "--package", "cluster", "--release"]))?;
+        // Before everything else is built.
+        steps::run(Command::new(cluster.get_program()).arg("--check-flags").args(flags))?;
+    }
     if uses_tests_build {
         build::build()?;
-    } else {
+    } else if is_short {
         steps::run(&mut cargo(&["build", "--package", "cluster"]))?;
     }
-    if has_clients {
-        return cluster_clients::run(flags);
+    if let Some(options) = clients {
+        return cluster_clients::run(&options);
     }
     if is_short {
         return run_short(flags);
     }
-    let mut cluster = Command::new(program("debug", "cluster"));
     if is_bench && !has_flag("--gable") {
         // Times are measured with the build that is delivered.
         steps::run(&mut cargo(&["build", "--package", "server", "--release"]))?;

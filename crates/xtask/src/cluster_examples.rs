@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
-    clients,
+    python,
     steps::{self, TestCounts},
     system::{self, HAPROXY, PYTHON},
     temp_folder::TempFolder,
@@ -20,7 +20,7 @@ use crate::{
 pub(crate) fn run() -> Result<TestCounts> {
     system::install_missing(&[HAPROXY, PYTHON])?;
     let requirements = workspace::root().join("tests/examples/requirements.txt");
-    let python = clients::python_environment("venv-examples", &requirements)?;
+    let python = python::environment("venv-examples", &requirements)?;
     let examples = workspace::root().join("examples/cluster");
     let mut counts = TestCounts::default();
     for (name, outcome) in [
@@ -43,7 +43,7 @@ pub(crate) fn run() -> Result<TestCounts> {
 fn check_haproxy(path: &Path) -> Result<()> {
     let folder = TempFolder::new("gable-haproxy")?;
     let copy = folder.path().join("haproxy.cfg");
-    fs::write(&copy, with_addresses(&clients::read(path)?))
+    fs::write(&copy, with_addresses(&workspace::read(path)?))
         .with_context(|| format!("cannot write {}", copy.display()))?;
     let mut haproxy = Command::new("haproxy");
     steps::run(haproxy.args(["-c", "-dW", "-f"]).arg(&copy).stdout(Stdio::null()))

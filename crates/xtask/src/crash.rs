@@ -170,7 +170,7 @@ impl CrashOptions {
         Ok(options)
     }
 
-    /// Returns the selected campaigns with the number of crashes of each: at least one, and in total the number of runs.
+    /// Returns the selected campaigns with the number of crashes of each: at least one, and the number of runs in total.
     fn shares(&self) -> Vec<(&'static Campaign, u32)> {
         let is_selected = |campaign: &&Campaign| match &self.only {
             // `crash` is one campaign; `crash_power` selects all that start with it.

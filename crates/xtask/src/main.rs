@@ -16,6 +16,7 @@ mod dist;
 mod gable_server;
 mod load;
 mod postgres;
+mod python;
 mod seed;
 mod steps;
 mod system;

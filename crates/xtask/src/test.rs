@@ -78,7 +78,8 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
     if parts.sqlite {
         report.step("tests on SQLite", || {
             system::install_missing(&[CURL, SSH, BUBBLEWRAP, SLIRP])?;
-            steps::run_tests(in_parallel(&mut cargo(&["test", "--workspace", "--no-fail-fast"])))
+            let mut tests = cargo(&["test", "--workspace", "--no-fail-fast", "--"]);
+            steps::run_tests(in_parallel(tests.args(skip(&STANDBY_TESTS))))
         });
     }
     if parts.postgres {
@@ -96,16 +97,22 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
                 tests
             };
             let mut counts = TestCounts::default();
-            let skipped: Vec<&str> = SQLITE_ONLY.iter().flat_map(|name| ["--skip", name]).collect();
+            let skipped: Vec<&str> = skip(&SQLITE_ONLY).chain(skip(&STANDBY_TESTS)).collect();
             for program in built.iter().filter(|program| DATABASE_PACKAGES.contains(&program.package.as_str())) {
                 counts += steps::run_tests(&mut command(program, &skipped))?;
             }
             // The standby is started for few tests: it would repeat the writes of all others.
             let standby = postgres.start_standby()?;
+            let mut on_standby = TestCounts::default();
             for program in built.iter().filter(|program| program.package == "server") {
-                let mut tests = command(program, &[STANDBY_TESTS]);
-                counts += steps::run_tests(tests.env("GABLE_TEST_STANDBY", standby.url()))?;
+                let mut tests = command(program, &STANDBY_TESTS);
+                on_standby += steps::run_tests(tests.env("GABLE_TEST_STANDBY", standby.url()))?;
             }
+            if on_standby.failed == 0 && !u32::try_from(STANDBY_TESTS.len()).is_ok_and(|all| on_standby.passed == all) {
+                println!("{} of {} tests that require a standby have run", on_standby.passed, STANDBY_TESTS.len());
+                on_standby.failed = 1;
+            }
+            counts += on_standby;
             Ok(counts)
         });
     }
@@ -123,12 +130,15 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
 /// The packages whose tests use a database; only these run on PostgreSQL.
 const DATABASE_PACKAGES: [&str; 3] = ["server", "webhooks", "wire"];
 
-/// The tests that require a standby of PostgreSQL.
-const STANDBY_TESTS: &str = "cluster::read_replica::";
+/// The tests that require a standby of PostgreSQL; without one they do nothing, and pass.
+const STANDBY_TESTS: [&str; 2] = [
+    "cluster::read_replica::lists_are_read_from_a_standby_that_is_not_behind",
+    "cluster::read_replica::without_a_usable_standby_lists_are_read_from_the_primary",
+];
 
 /// Slow tests of those packages that do not depend on the database engine: transports, memory, archives, files of
-/// repositories and backups, pages of code, and crashes of what is outside of the database; and tests of the lock of SQLite.
-/// They run on SQLite only. Of the access tables, those of projects in groups are checked on both.
+/// repositories and backups, pages of code, and crashes of what is outside of the database; and tests of the lock of
+/// SQLite. They run on SQLite only. Of the access tables, those of projects in groups are checked on both.
 const SQLITE_ONLY: [&str; 32] = [
     "policy::access::the_access_table",
     "policy::access_to_pages::",
@@ -164,6 +174,11 @@ const SQLITE_ONLY: [&str; 32] = [
     "projects::imports::endless_imports_use_the_slots_of_one_user_only",
 ];
 
+/// Returns the arguments of a test program that skip tests.
+fn skip<'a>(names: &[&'a str]) -> impl Iterator<Item = &'a str> {
+    names.iter().flat_map(|name| ["--skip", name])
+}
+
 /// Sets the number of tests to run in parallel, unless the environment does.
 fn in_parallel(tests: &mut Command) -> &mut Command {
     if std::env::var_os(THREADS).is_none() {
@@ -180,8 +195,15 @@ mod tests {
 
     #[test]
     fn every_skipped_test_exists() {
-        for name in SQLITE_ONLY.into_iter().chain([STANDBY_TESTS]) {
+        for name in SQLITE_ONLY.into_iter().chain(STANDBY_TESTS) {
             assert!(workspace::has_integration_test(name), "no test {name}");
         }
+    }
+
+    #[test]
+    fn every_test_that_requires_a_standby_is_listed() {
+        let file = workspace::root().join("crates/server/tests/it/cluster/read_replica.rs");
+        let source = std::fs::read_to_string(file).expect("tests of read replicas");
+        assert_eq!(source.matches("= standby() else {").count(), STANDBY_TESTS.len());
     }
 }

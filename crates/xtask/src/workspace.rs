@@ -1,9 +1,12 @@
-//! The paths of the workspace, and cargo commands.
+//! The paths and files of the workspace, and cargo commands.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
+
+use anyhow::{Context as _, Result};
 
 /// Returns the root folder of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -48,10 +51,82 @@ pub(crate) fn remove_build_variables(command: &mut Command) {
     }
 }
 
-/// Returns whether a test of the server whose path starts with `prefix` exists, such as `crash::jobs::no_job_is_lost`.
+/// Reads a text file.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Builds a folder unless its stamp file says that it is up to date.
+pub(crate) fn rebuild_if_stale(folder: &Path, stamp: &str, build: impl FnOnce() -> Result<()>) -> Result<()> {
+    let path = folder.join("stamp");
+    if fs::read_to_string(&path).is_ok_and(|current| current == stamp) {
+        return Ok(());
+    }
+    build()?;
+    fs::write(&path, stamp).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Returns whether the server has an integration test whose path starts with `prefix`, such as
+/// `crash::jobs::no_job_is_lost`, or `crash::jobs::` for any test of the module.
 #[cfg(test)]
 pub(crate) fn has_integration_test(prefix: &str) -> bool {
     let Some((module, name)) = prefix.rsplit_once("::") else { return false };
-    let file = root().join("crates/server/tests/it").join(module.replace("::", "/")).with_extension("rs");
-    std::fs::read_to_string(file).is_ok_and(|source| source.contains(&format!("fn {name}")))
+    let Some((folder, file)) = module.rsplit_once("::") else { return false };
+    let read = |path: &str| {
+        let path = root().join("crates/server/tests/it").join(path).with_extension("rs");
+        fs::read_to_string(path).unwrap_or_default()
+    };
+    let folder = folder.replace("::", "/");
+    has_module(&read(&format!("{folder}/mod")), file) && has_test(&read(&format!("{folder}/{file}")), name)
+}
+
+/// Returns whether a source declares a module.
+#[cfg(test)]
+fn has_module(source: &str, name: &str) -> bool {
+    source.lines().any(|line| line.ends_with(&format!("mod {name};")))
+}
+
+/// Returns whether a source has a test function whose name starts with `prefix`.
+#[cfg(test)]
+fn has_test(source: &str, prefix: &str) -> bool {
+    let mut is_test = false;
+    for line in source.lines().map(str::trim) {
+        if line.starts_with("#[") {
+            is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+        } else {
+            let name = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
+            if is_test && name.is_some_and(|name| name.starts_with(prefix)) {
+                return true;
+            }
+            is_test = false;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_found_by_the_start_of_their_name() {
+        let source =
+            "fn helper() {}\n\n#[tokio::test(flavor = \"multi_thread\")]\n#[ignore]\nasync fn pushes_are_kept() {}\n";
+        let check = |prefix, expected| assert_eq!(has_test(source, prefix), expected, "{prefix}");
+        check("", true);
+        check("pushes_are_kept", true);
+        check("pushes_are_lost", false);
+        check("helper", false);
+        assert!(!has_test("fn helper() {}\n", ""), "a module without tests");
+    }
+
+    #[test]
+    fn a_test_is_in_a_module_that_is_compiled() {
+        assert!(has_module("mod jobs;\npub(crate) mod pushes;\n", "pushes"));
+        assert!(!has_module("mod jobs;\n", "job"));
+        assert!(has_integration_test("crash::jobs::"));
+        assert!(!has_integration_test("crash::campaign::"), "it has no tests");
+        assert!(!has_integration_test("crash::jobs::no_such_test"));
+        assert!(!has_integration_test("crash::no_such_module::"));
+    }
 }

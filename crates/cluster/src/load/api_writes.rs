@@ -15,8 +15,9 @@ use crate::{
 pub(super) async fn run(shared: Arc<Shared>, number: usize, mut rng: Rng) {
     let project = shared.projects.written[number].clone();
     for count in 0_u64.. {
-        let Some(_operation) = shared.next_operation().await else { return };
+        let Some(operation) = shared.next_operation().await else { return };
         write_once(&shared, &project, count, &mut rng).await;
+        drop(operation);
         tokio::time::sleep(Duration::from_millis(50 + u64::try_from(rng.below(100)).unwrap_or_default())).await;
     }
 }

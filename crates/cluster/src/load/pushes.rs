@@ -24,7 +24,7 @@ pub(super) async fn run(shared: Arc<Shared>, number: usize, folder: PathBuf, mut
     }
     let mut parent: Option<String> = None;
     for count in 0_u64.. {
-        let Some(_operation) = shared.next_operation().await else { return };
+        let Some(operation) = shared.next_operation().await else { return };
         // Packs above 64 KiB are files of the store, others are rows of the database.
         let size = if count % 3 == 2 { 66_000 + rng.below(60_000) } else { 20 + rng.below(2_000) };
         let content = Content { seed: rng.next_u64(), size };
@@ -42,6 +42,7 @@ pub(super) async fn run(shared: Arc<Shared>, number: usize, folder: PathBuf, mut
             Err(messages) => shared.ledger.git_failed("push", &messages),
         }
         parent = Some(commit);
+        drop(operation);
         tokio::time::sleep(Duration::from_millis(50 + u64::try_from(rng.below(150)).unwrap_or_default())).await;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -190,27 +191,82 @@ fn trace_size(response: &Response) -> Option<usize> {
 
 /// Waits until all jobs have ended; fails if nothing changes for a while.
 pub(super) async fn wait_until_finished(shared: &Shared, timeout: Duration) -> Result<()> {
-    let mut changed_at = Instant::now();
-    let mut last = String::new();
-    while changed_at.elapsed() < timeout {
+    let mut progress = Progress::new(Instant::now());
+    loop {
         let client = Client::new(shared.balancer, Some(TOKEN));
         match checker::all_pages(&client, &format!("{}/builds", shared.projects.ci.api())).await {
             Ok(jobs) => {
-                let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-                for job in &jobs {
-                    *counts.entry(job["status"].as_str().unwrap_or_default()).or_default() += 1;
-                }
-                if counts.keys().all(|status| ["success", "failed", "canceled", "skipped"].contains(status)) {
+                let counts = count_by_status(&jobs);
+                if counts.keys().all(|status| ["success", "failed", "canceled", "skipped"].contains(&status.as_str())) {
                     return Ok(());
                 }
-                let current = format!("{counts:?}");
-                if current != last {
-                    (last, changed_at) = (current, Instant::now());
-                }
+                progress.record(counts, Instant::now());
             }
-            Err(error) => last = error.to_string(),
+            Err(error) => progress.last_error = Some(error.to_string()),
+        }
+        if progress.changed_at.elapsed() >= timeout {
+            bail!("jobs have not ended, and nothing has changed for {} s: {progress}", timeout.as_secs());
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    bail!("jobs have not ended, and nothing has changed for {} s: {last}", timeout.as_secs())
+}
+
+/// The number of jobs by status.
+type JobCounts = BTreeMap<String, u32>;
+
+fn count_by_status(jobs: &[Value]) -> JobCounts {
+    let mut counts = JobCounts::new();
+    for job in jobs {
+        *counts.entry(job["status"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// When the numbers of jobs have last changed.
+struct Progress {
+    last_counts: JobCounts,
+    last_error: Option<String>,
+    changed_at: Instant,
+}
+
+impl Progress {
+    fn new(now: Instant) -> Self {
+        Self { last_counts: JobCounts::new(), last_error: None, changed_at: now }
+    }
+
+    /// Records a list of jobs. An error in between is no change.
+    fn record(&mut self, counts: JobCounts, now: Instant) {
+        if counts != self.last_counts {
+            (self.last_counts, self.changed_at) = (counts, now);
+        }
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?}", self.last_counts)?;
+        self.last_error.iter().try_for_each(|error| write!(formatter, "; the last error was: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_between_equal_lists_of_jobs_are_no_change() {
+        let jobs = |statuses: &[&str]| {
+            count_by_status(&statuses.iter().map(|status| json!({ "status": status })).collect::<Vec<_>>())
+        };
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut progress = Progress::new(start);
+        progress.record(jobs(&["running", "success"]), at(1));
+        progress.last_error = Some("503".to_owned());
+        progress.record(jobs(&["success", "running"]), at(2));
+        assert_eq!(progress.changed_at, at(1));
+        assert_eq!(progress.to_string(), r#"{"running": 1, "success": 1}; the last error was: 503"#);
+        progress.record(jobs(&["success", "success"]), at(3));
+        assert_eq!(progress.changed_at, at(3));
+    }
 }
