@@ -17,6 +17,7 @@ mod uploads;
 use std::{
     fs::{self, File, Permissions},
     io::{self, Write as _},
+    mem,
     ops::Range,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -159,13 +160,13 @@ impl Bucket {
         Ok(size)
     }
 
-    /// See [`crate::Files::read`]. The checksum is verified if the whole object is read.
+    /// See [`crate::Files::read`]. The checksum is verified if the whole object is read, also as a range.
     pub(crate) async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Option<Content>, Error> {
         let location = self.location(key)?;
-        let is_whole = range.is_none();
-        let this = self.clone();
+        let (this, requested) = (self.clone(), range.clone());
         let Some(found) = self.run(async move { this.get(&location, range).await }).await? else { return Ok(None) };
         let (size, checksum) = (found.meta.size, stored_checksum(&found));
+        let is_whole = requested.is_none_or(|range| range.start == 0 && range.end >= size && !range.is_empty());
         let bytes = found.into_stream().map_err(BucketError::from);
         let bytes = match checksum.filter(|_| is_whole) {
             Some(checksum) => verified(bytes.boxed(), key.to_owned(), checksum),
@@ -362,24 +363,42 @@ fn attributes(checksum: &str) -> Attributes {
     [(Attribute::Metadata(CHECKSUM.into()), checksum.to_owned())].into_iter().collect()
 }
 
-/// Passes on the content of an object; its end is an error if it does not have the expected SHA-256.
+/// The state of a stream that verifies the content of an object.
+struct Verification {
+    bytes: BoxStream<'static, Result<Bytes, BucketError>>,
+    hash: Sha256,
+    /// The last chunk that was received, not passed on yet.
+    held_back: Bytes,
+    key: String,
+    expected: String,
+}
+
+/// Passes on the content of an object. Its last chunk follows once the content has proved to have the expected SHA-256;
+/// otherwise it is an error. A receiver that knows the size, such as an HTTP client, therefore never takes damaged content
+/// for complete.
 fn verified(
     bytes: BoxStream<'static, Result<Bytes, BucketError>>,
     key: String,
     expected: String,
 ) -> BoxStream<'static, io::Result<Bytes>> {
-    let state = Some((bytes, Sha256::new(), key, expected));
-    stream::try_unfold(state, |state| async move {
-        let Some((mut bytes, mut hash, key, expected)) = state else { return Ok(None) };
-        if let Some(chunk) = bytes.next().await {
+    let state = Verification { bytes, hash: Sha256::new(), held_back: Bytes::new(), key, expected };
+    stream::try_unfold(Some(state), |state| async move {
+        let Some(mut state) = state else { return Ok(None) };
+        while let Some(chunk) = state.bytes.next().await {
             let chunk = chunk.map_err(io::Error::other)?;
-            hash.update(&chunk);
-            return Ok(Some((chunk, Some((bytes, hash, key, expected)))));
+            if chunk.is_empty() {
+                continue;
+            }
+            state.hash.update(&chunk);
+            let previous = mem::replace(&mut state.held_back, chunk);
+            if !previous.is_empty() {
+                return Ok(Some((previous, Some(state))));
+            }
         }
-        if hex(&hash.finalize()) == expected {
-            return Ok(None);
+        if hex(&state.hash.finalize()) != state.expected {
+            return Err(io::Error::other(BucketError::Damaged { key: state.key }));
         }
-        Err(io::Error::other(BucketError::Damaged { key }))
+        Ok((!state.held_back.is_empty()).then_some((state.held_back, None)))
     })
     .boxed()
 }
