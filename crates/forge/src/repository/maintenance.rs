@@ -388,10 +388,11 @@ async fn delete_unused_packs(forge: &Forge) -> Result<()> {
 /// Removes the files of packs that no row lists.
 async fn remove_unlisted_files(forge: &Forge) -> Result<()> {
     let files = forge.shared().files.clone();
+    let now = time_of_files(forge);
     let keys = blocking::spawn(move || {
         let mut keys = Vec::new();
         files.list(PACK_FOLDER, &mut |entry| {
-            let is_old = SystemTime::now().duration_since(entry.modified).is_ok_and(|age| age > UNLISTED_FILE_AGE);
+            let is_old = now.duration_since(entry.modified).is_ok_and(|age| age > UNLISTED_FILE_AGE);
             // One file stands for all files of a pack.
             if let Some(key) = entry.key.strip_suffix(".pack").filter(|_| is_old) {
                 keys.push(key.to_owned());
@@ -410,4 +411,14 @@ async fn remove_unlisted_files(forge: &Forge) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the time to compare with the times of stored files: the earlier one of the clock of the forge and that of this
+/// machine.
+///
+/// The times in a bucket are those of another machine, which the clock of the database is compared with; those in a folder
+/// are of this machine. If one of the two clocks is fast, no file of a push in progress looks old; if one is slow, files
+/// only stay longer.
+pub(crate) fn time_of_files(forge: &Forge) -> SystemTime {
+    SystemTime::now().min(forge.now().into())
 }

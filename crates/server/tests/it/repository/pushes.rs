@@ -289,8 +289,15 @@ async fn packs_of_interrupted_pushes_are_removed_after_a_day() {
         let file = std::fs::File::open(forge.files_folder().join(format!("{listed}.{file}"))).expect("opened");
         file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("set");
     }
+    // Two days earlier the files are not old, whatever the clock of this machine says.
+    let now = model::Time::now();
+    forge.clock.set(now - jiff::SignedDuration::from_hours(48));
     forge::tasks::enqueue_recurring(&forge.forge).await.expect("enqueued");
     forge.clock.advance(jiff::SignedDuration::from_hours(2));
+    forge.run_due_tasks().await;
+    assert_eq!(stored_packs(&forge).len(), 3);
+    // Nor is a young file old if the clock of the forge is fast.
+    forge.clock.set(now + jiff::SignedDuration::from_hours(48));
     forge.run_due_tasks().await;
     let mut expected = vec!["packs/00/young".to_owned(), listed.clone()];
     expected.sort();
