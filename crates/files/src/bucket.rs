@@ -40,7 +40,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::{
     runtime::{self, Runtime},
     sync::Semaphore,
-    task::spawn_blocking,
+    task::{JoinSet, spawn_blocking},
 };
 
 use self::{cache::Cache, http::Connector, uploads::Upload};
@@ -306,12 +306,14 @@ impl Bucket {
         Ok(true)
     }
 
-    /// Runs a future on the runtime of the bucket, for async callers.
+    /// Runs a future on the runtime of the bucket, for async callers. It is cancelled if the caller is.
     async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.runtime().spawn(work).await?
+        let mut task = JoinSet::new();
+        task.spawn_on(work, self.runtime().handle());
+        task.join_next().await.ok_or(BucketError::Stopped)??
     }
 
     /// Runs a future on the runtime of the bucket and waits for it. Blocking.
