@@ -232,6 +232,21 @@ fn the_check_at_start_says_what_is_wrong_with_a_bucket() {
         let error = probe("s3://gable/p", &[]).expect_err(code);
         assert_eq!(error, format!("cannot use the store {name}: {reason}"));
     }
+    // As some gateways in front of a store do.
+    server.fail_next(2, Fault::NoMetadata);
+    assert_eq!(
+        probe("s3://gable/p", &[]).expect_err("refused"),
+        format!(
+            "cannot use the store {name}: it does not keep the metadata of objects (x-amz-meta-sha256), with which gable \
+             finds damaged ones"
+        )
+    );
+    for endpoint in ["https://key:secret@s3.example.com", "key:secret@s3.example.com"] {
+        let variables = [("AWS_ENDPOINT_URL".to_owned(), endpoint.to_owned())];
+        let error = BucketOptions::new("s3://gable/p", variables).expect_err("refused").to_string();
+        assert!(error.starts_with("AWS_ENDPOINT_URL contains a user name or a password; remove it"), "{error}");
+        assert!(!error.contains("secret@"), "{error}");
+    }
     assert_eq!(
         probe("s3://gable/p", &[("AWS_SECRET_ACCESS_KEY", "wrong")]).expect_err("refused"),
         format!(
