@@ -224,22 +224,18 @@ impl Bucket {
         let (entries, listed) = mpsc::sync_channel(1);
         self.runtime().spawn(async move {
             // As many as a response of the store contains.
-            let mut found = this.0.store.list(Some(&location)).ready_chunks(LISTED_AT_ONCE);
-            while let Some(objects) = found.next().await {
-                let sender = entries.clone();
-                // Sending blocks while the receiver is busy.
-                let sent = spawn_blocking(move || sender.send(objects)).await;
-                if !matches!(sent, Ok(Ok(()))) {
-                    return;
-                }
-            }
+            let found = this.0.store.list(Some(&location)).ready_chunks(LISTED_AT_ONCE);
+            send_all(found, entries).await;
         });
-        for object in listed.into_iter().flatten() {
-            let object = object.map_err(BucketError::from)?;
-            let Some(key) = self.key(&object.location) else { continue };
-            each(FileEntry { key, size: object.size, modified: object.last_modified.into() })?;
+        for objects in listed {
+            let Some(objects) = objects else { return Ok(()) };
+            for object in objects {
+                let object = object.map_err(BucketError::from)?;
+                let Some(key) = self.key(&object.location) else { continue };
+                each(FileEntry { key, size: object.size, modified: object.last_modified.into() })?;
+            }
         }
-        Ok(())
+        Err(BucketError::Stopped.into())
     }
 
     /// See [`crate::Files::size`].
@@ -346,6 +342,20 @@ impl Bucket {
     }
 }
 
+/// Sends the items of a stream to a thread, and then `None`, which distinguishes the end from a panic.
+async fn send_all<T: Send + 'static>(items: impl Stream<Item = T>, receiver: mpsc::SyncSender<Option<T>>) {
+    let mut items = pin!(items);
+    loop {
+        let (item, sender) = (items.next().await, receiver.clone());
+        let is_end = item.is_none();
+        // Sending blocks while the receiver is busy.
+        let sent = spawn_blocking(move || sender.send(item)).await;
+        if is_end || !matches!(sent, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
 /// Converts a "not found" error to `None`.
 fn optional<T>(result: object_store::Result<T>) -> Result<Option<T>, BucketError> {
     match result {
@@ -428,4 +438,22 @@ impl HashingWriter {
 
 fn hex(bytes: &[u8]) -> String {
     format!("{:x}", HexDisplay(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_not_the_end_of_a_listing() {
+        let runtime = Runtime::new().expect("a runtime");
+        let receive = |items: BoxStream<'static, u8>| {
+            let (sender, receiver) = mpsc::sync_channel(1);
+            drop(runtime.spawn(send_all(items, sender)));
+            receiver.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(receive(stream::iter([1, 2]).boxed()), [Some(1), Some(2), None]);
+        let panics = stream::iter([1, 2]).map(|item| if item == 2 { panic!("wanted") } else { item });
+        assert_eq!(receive(panics.boxed()), [Some(1)]);
+    }
 }
