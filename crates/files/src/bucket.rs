@@ -17,6 +17,7 @@ mod uploads;
 use std::{
     fs::{self, File, Permissions},
     io::{self, Write as _},
+    mem,
     ops::Range,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -39,7 +40,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::{
     runtime::{self, Runtime},
     sync::Semaphore,
-    task::spawn_blocking,
+    task::{JoinSet, spawn_blocking},
 };
 
 use self::{cache::Cache, http::Connector, uploads::Upload};
@@ -159,13 +160,13 @@ impl Bucket {
         Ok(size)
     }
 
-    /// See [`crate::Files::read`]. The checksum is verified if the whole object is read.
+    /// See [`crate::Files::read`]. The checksum is verified if the whole object is read, also as a range.
     pub(crate) async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Option<Content>, Error> {
         let location = self.location(key)?;
-        let is_whole = range.is_none();
-        let this = self.clone();
+        let (this, requested) = (self.clone(), range.clone());
         let Some(found) = self.run(async move { this.get(&location, range).await }).await? else { return Ok(None) };
         let (size, checksum) = (found.meta.size, stored_checksum(&found));
+        let is_whole = requested.is_none_or(|range| range.start == 0 && range.end >= size && !range.is_empty());
         let bytes = found.into_stream().map_err(BucketError::from);
         let bytes = match checksum.filter(|_| is_whole) {
             Some(checksum) => verified(bytes.boxed(), key.to_owned(), checksum),
@@ -223,22 +224,18 @@ impl Bucket {
         let (entries, listed) = mpsc::sync_channel(1);
         self.runtime().spawn(async move {
             // As many as a response of the store contains.
-            let mut found = this.0.store.list(Some(&location)).ready_chunks(LISTED_AT_ONCE);
-            while let Some(objects) = found.next().await {
-                let sender = entries.clone();
-                // Sending blocks while the receiver is busy.
-                let sent = spawn_blocking(move || sender.send(objects)).await;
-                if !matches!(sent, Ok(Ok(()))) {
-                    return;
-                }
-            }
+            let found = this.0.store.list(Some(&location)).ready_chunks(LISTED_AT_ONCE);
+            send_all(found, entries).await;
         });
-        for object in listed.into_iter().flatten() {
-            let object = object.map_err(BucketError::from)?;
-            let Some(key) = self.key(&object.location) else { continue };
-            each(FileEntry { key, size: object.size, modified: object.last_modified.into() })?;
+        for objects in listed {
+            let Some(objects) = objects else { return Ok(()) };
+            for object in objects {
+                let object = object.map_err(BucketError::from)?;
+                let Some(key) = self.key(&object.location) else { continue };
+                each(FileEntry { key, size: object.size, modified: object.last_modified.into() })?;
+            }
         }
-        Ok(())
+        Err(BucketError::Stopped.into())
     }
 
     /// See [`crate::Files::size`].
@@ -305,12 +302,14 @@ impl Bucket {
         Ok(true)
     }
 
-    /// Runs a future on the runtime of the bucket, for async callers.
+    /// Runs a future on the runtime of the bucket, for async callers. It is cancelled if the caller is.
     async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.runtime().spawn(work).await?
+        let mut task = JoinSet::new();
+        task.spawn_on(work, self.runtime().handle());
+        task.join_next().await.ok_or(BucketError::Stopped)??
     }
 
     /// Runs a future on the runtime of the bucket and waits for it. Blocking.
@@ -343,6 +342,20 @@ impl Bucket {
     }
 }
 
+/// Sends the items of a stream to a thread, and then `None`, which distinguishes the end from a panic.
+async fn send_all<T: Send + 'static>(items: impl Stream<Item = T>, receiver: mpsc::SyncSender<Option<T>>) {
+    let mut items = pin!(items);
+    loop {
+        let (item, sender) = (items.next().await, receiver.clone());
+        let is_end = item.is_none();
+        // Sending blocks while the receiver is busy.
+        let sent = spawn_blocking(move || sender.send(item)).await;
+        if is_end || !matches!(sent, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
 /// Converts a "not found" error to `None`.
 fn optional<T>(result: object_store::Result<T>) -> Result<Option<T>, BucketError> {
     match result {
@@ -362,24 +375,42 @@ fn attributes(checksum: &str) -> Attributes {
     [(Attribute::Metadata(CHECKSUM.into()), checksum.to_owned())].into_iter().collect()
 }
 
-/// Passes on the content of an object; its end is an error if it does not have the expected SHA-256.
+/// The state of a stream that verifies the content of an object.
+struct Verification {
+    bytes: BoxStream<'static, Result<Bytes, BucketError>>,
+    hash: Sha256,
+    /// The last chunk that was received, not passed on yet.
+    held_back: Bytes,
+    key: String,
+    expected: String,
+}
+
+/// Passes on the content of an object. Its last chunk follows once the content has proved to have the expected SHA-256;
+/// otherwise it is an error. A receiver that knows the size, such as an HTTP client, therefore never takes damaged content
+/// for complete.
 fn verified(
     bytes: BoxStream<'static, Result<Bytes, BucketError>>,
     key: String,
     expected: String,
 ) -> BoxStream<'static, io::Result<Bytes>> {
-    let state = Some((bytes, Sha256::new(), key, expected));
-    stream::try_unfold(state, |state| async move {
-        let Some((mut bytes, mut hash, key, expected)) = state else { return Ok(None) };
-        if let Some(chunk) = bytes.next().await {
+    let state = Verification { bytes, hash: Sha256::new(), held_back: Bytes::new(), key, expected };
+    stream::try_unfold(Some(state), |state| async move {
+        let Some(mut state) = state else { return Ok(None) };
+        while let Some(chunk) = state.bytes.next().await {
             let chunk = chunk.map_err(io::Error::other)?;
-            hash.update(&chunk);
-            return Ok(Some((chunk, Some((bytes, hash, key, expected)))));
+            if chunk.is_empty() {
+                continue;
+            }
+            state.hash.update(&chunk);
+            let previous = mem::replace(&mut state.held_back, chunk);
+            if !previous.is_empty() {
+                return Ok(Some((previous, Some(state))));
+            }
         }
-        if hex(&hash.finalize()) == expected {
-            return Ok(None);
+        if hex(&state.hash.finalize()) != state.expected {
+            return Err(io::Error::other(BucketError::Damaged { key: state.key }));
         }
-        Err(io::Error::other(BucketError::Damaged { key }))
+        Ok((!state.held_back.is_empty()).then_some((state.held_back, None)))
     })
     .boxed()
 }
@@ -407,4 +438,22 @@ impl HashingWriter {
 
 fn hex(bytes: &[u8]) -> String {
     format!("{:x}", HexDisplay(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_not_the_end_of_a_listing() {
+        let runtime = Runtime::new().expect("a runtime");
+        let receive = |items: BoxStream<'static, u8>| {
+            let (sender, receiver) = mpsc::sync_channel(1);
+            drop(runtime.spawn(send_all(items, sender)));
+            receiver.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(receive(stream::iter([1, 2]).boxed()), [Some(1), Some(2), None]);
+        let panics = stream::iter([1, 2]).map(|item| if item == 2 { panic!("wanted") } else { item });
+        assert_eq!(receive(panics.boxed()), [Some(1)]);
+    }
 }

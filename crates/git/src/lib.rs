@@ -80,6 +80,6 @@ pub use peel::Peeled;
 pub use quarantine::Quarantine;
 pub use ref_files::PACKED_REFS_PUSH_LIMIT;
 pub use refs::{Ref, Refs, packed_size_of};
-pub use repositories::{OtherPacks, PACK_EXTENSIONS, PackEntry, PackSource, Repositories};
+pub use repositories::{FolderGuard, OtherPacks, PACK_EXTENSIONS, PackEntry, PackSource, Repositories};
 pub use repository::Repository;
 pub use whole_pack::WholePack;

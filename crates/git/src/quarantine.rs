@@ -24,7 +24,7 @@ use model::{Oid, RefName, StorageId, objects::Signature};
 use tempfile::TempDir;
 
 use crate::{
-    Error, LocalPack, ReceivedObjects, Refs, Repositories, Repository, Result, StagedPack, checks, disk,
+    Error, FolderGuard, LocalPack, ReceivedObjects, Refs, Repositories, Repository, Result, StagedPack, checks, disk,
     git_process::{self, HOUSEKEEPING_LIMITS, Supervision},
     large_object::LargeObject,
     local_pack::MAX_SMALL_PACK,
@@ -43,6 +43,8 @@ const COPY_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 pub struct Quarantine {
     repositories: Repositories,
     storage: StorageId,
+    /// Git programs read the objects of the repository.
+    _guard: FolderGuard,
     /// Holds the packs that a client sends, and written objects that are not kept in memory; created when it is needed. It is
     /// a complete repository only if it has been opened as one.
     folder: Mutex<Option<Arc<TempDir>>>,
@@ -68,6 +70,7 @@ impl Quarantine {
     /// it, so it can appear while quarantines of the project are open.
     pub(crate) fn new(repositories: Repositories, storage: StorageId) -> Self {
         Self {
+            _guard: repositories.guard(&storage),
             repositories,
             storage,
             folder: Mutex::default(),

@@ -524,9 +524,11 @@ impl Repository {
             return;
         }
         let (handle, refs) = (Arc::clone(&self.handle), Arc::clone(refs));
+        let folder = self.guard.clone();
         let list = move || {
             // Resets the state even after a panic.
             let _guard = ListingGuard;
+            let _folder = folder;
             let repository = Repository::new(handle, Arc::clone(&refs));
             match ReachableSet::list(&repository, &refs) {
                 Ok(whole) => {

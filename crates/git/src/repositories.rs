@@ -13,7 +13,7 @@
 //! It can be deleted and is built again when the repository is next opened; git programs that use it fail.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs, io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -98,13 +98,38 @@ struct Inner {
     handles: Mutex<LruCache<StorageId, Arc<Handle>>>,
     /// Held while the folder of a repository changes, by a hash of its path.
     folder_locks: [Mutex<()>; 16],
+    /// The number of guards of each folder that is in use.
+    guards: Mutex<HashMap<PathBuf, usize>>,
+}
+
+/// Keeps the folder of a repository while something reads it, such as a git program: [`Repositories::remove_unused`] leaves it.
+pub struct FolderGuard {
+    repositories: Repositories,
+    path: PathBuf,
+}
+
+impl Drop for FolderGuard {
+    fn drop(&mut self) {
+        let mut guards = self.repositories.guards();
+        if let Some(count) = guards.get_mut(&self.path) {
+            *count -= 1;
+            if *count == 0 {
+                guards.remove(&self.path);
+            }
+        }
+    }
 }
 
 impl Repositories {
     /// Uses a folder that another process may own: nothing is created or removed.
     pub fn attach(root: &Path) -> Self {
         let handles = Mutex::new(LruCache::new(MAX_OPEN_HANDLES));
-        Self(Arc::new(Inner { root: root.to_owned(), handles, folder_locks: Default::default() }))
+        Self(Arc::new(Inner {
+            root: root.to_owned(),
+            handles,
+            folder_locks: Default::default(),
+            guards: Mutex::default(),
+        }))
     }
 
     /// Opens a folder, which is created if necessary. Unfinished work of an earlier process is deleted, so no other
@@ -135,7 +160,19 @@ impl Repositories {
 
     /// Opens the repository of a project with these refs. Its packs must have been linked by [`Self::link_packs`].
     pub fn open(&self, storage: &StorageId, refs: Arc<Refs>) -> Result<Repository> {
-        Ok(Repository::new(self.handle(storage)?, refs))
+        let guard = self.guard(storage);
+        Ok(Repository::new(self.handle(storage)?, refs).with_guard(guard))
+    }
+
+    /// Marks the folder of a repository as in use until the value is dropped, whether or not it exists.
+    pub fn guard(&self, storage: &StorageId) -> FolderGuard {
+        let path = self.path_of(storage);
+        *self.guards().entry(path.clone()).or_default() += 1;
+        FolderGuard { repositories: self.clone(), path }
+    }
+
+    fn guards(&self) -> MutexGuard<'_, HashMap<PathBuf, usize>> {
+        self.0.guards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn handle(&self, storage: &StorageId) -> Result<Arc<Handle>> {
@@ -292,17 +329,45 @@ impl Repositories {
         Ok(())
     }
 
-    /// Removes the folders of all repositories like [`Self::remove`]. None may be in use.
-    pub fn remove_all(&self) -> Result<()> {
-        for entry in fs::read_dir(&self.0.root)? {
-            let entry = entry?;
-            // The other folders have longer names.
-            if entry.file_name().len() == 2 {
-                let trash = tempfile::Builder::new().prefix("removed-").tempdir_in(self.trash_folder()?)?;
-                fs::rename(entry.path(), trash.keep().join("repositories"))?;
+    /// Removes the folder of a repository like [`Self::remove`], unless it is in use; returns whether it is gone.
+    pub fn remove_unused(&self, path: &Path) -> Result<bool> {
+        let _lock = self.lock_folder(path);
+        // Held until the folder is gone: who gets a guard later finds none, and creates it again.
+        let guards = self.guards();
+        if guards.contains_key(path) {
+            return Ok(false);
+        }
+        let mut handles = self.handles();
+        let opened = handles.iter().find(|(_, handle)| handle.path == path).map(|(storage, _)| storage.clone());
+        if let Some(storage) = opened {
+            handles.pop(&storage);
+        }
+        if path.exists() {
+            let target = self.trash_folder()?.join(path.file_name().unwrap_or_default());
+            match fs::remove_dir_all(&target) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => fs::rename(path, &target)?,
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Returns the paths of all folders of repositories, those that were changed last first.
+    pub fn folders(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for first in subfolders(&self.0.root)? {
+            for second in subfolders(&first)? {
+                for entry in fs::read_dir(second)? {
+                    let path = entry?.path();
+                    // Others may be removed at the same time.
+                    if let Ok(modified) = path.metadata().and_then(|metadata| metadata.modified()) {
+                        found.push((modified, path));
+                    }
+                }
+            }
+        }
+        found.sort_by(|one, other| other.cmp(one));
+        Ok(found.into_iter().map(|(_, path)| path).collect())
     }
 
     /// Deletes the files of removed repositories.
@@ -401,6 +466,18 @@ impl Repositories {
         disk::create_folder(&trash)?;
         Ok(trash)
     }
+}
+
+/// Returns the folders with names of two characters; the other ones have longer names.
+fn subfolders(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().len() == 2 {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
 }
 
 fn create_skeleton(path: &Path) -> io::Result<()> {

@@ -12,7 +12,7 @@ use std::{
 use gix::odb::{memory::Storage, store::init::Slots};
 
 use crate::{
-    Error, Refs, Result,
+    Error, FolderGuard, Refs, Result,
     contributors::ContributorCache,
     history::GraphFile,
     limits::MAX_UNRESERVED,
@@ -59,6 +59,8 @@ pub struct Repository {
     pub(crate) blob_bases: RefCell<Box<DeltaBaseCache>>,
     /// The packs, once they are needed.
     pub(crate) packs: RefCell<Option<Arc<Packs>>>,
+    /// Keeps the folder, unless it is a temporary one.
+    pub(crate) guard: Option<Arc<FolderGuard>>,
 }
 
 impl Handle {
@@ -120,7 +122,13 @@ impl Repository {
         // A pushed `refs/replace/` must not change what other users read.
         gix.objects.ignore_replacements = true;
         let blob_bases = RefCell::new(Box::new(DeltaBaseCache::new(BASE_CACHE_BYTES)));
-        Self { handle, gix, refs, new_objects: Storage::default(), blob_bases, packs: RefCell::new(None) }
+        let packs = RefCell::new(None);
+        Self { handle, gix, refs, new_objects: Storage::default(), blob_bases, packs, guard: None }
+    }
+
+    /// Keeps the folder of the repository as long as this value.
+    pub(crate) fn with_guard(self, guard: FolderGuard) -> Self {
+        Self { guard: Some(Arc::new(guard)), ..self }
     }
 
     /// Opens a repository without refs, and with objects that are not stored yet. Nothing is reachable in it.

@@ -77,6 +77,16 @@ pub(crate) fn check_key(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns an error if a file with credentials is accessible to all users. A missing one is not an error.
+pub(crate) fn check_credentials(path: &Path) -> Result<()> {
+    let mode = fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o777);
+    let file = ExposedPath { path: path.to_owned(), mode, wanted_mode: 0o600, is_key: false };
+    if file.is_world_accessible() {
+        bail!("{}, but contains credentials; {}", file.problem(), file.remedy());
+    }
+    Ok(())
+}
+
 /// Logs a warning for every path that is accessible to other users.
 pub(crate) fn warn_about_exposed_paths(folder: &Path) {
     for exposed in exposed_paths(folder) {

@@ -68,6 +68,8 @@ pub enum Fault {
     Torn,
     /// One byte of its answer is changed.
     Changed,
+    /// Its answer lacks the metadata of the object.
+    NoMetadata,
     /// Its answer takes longer than the client waits.
     Slow(Duration),
 }
@@ -219,7 +221,14 @@ async fn answer(
     if let Some(Fault::Slow(delay)) = fault {
         tokio::time::sleep(delay).await;
     }
-    let response = service.call(request.map(s3s::Body::from)).await.map_err(io::Error::other)?;
+    let mut response = service.call(request.map(s3s::Body::from)).await.map_err(io::Error::other)?;
+    if fault == Some(Fault::NoMetadata) {
+        let names = response.headers().keys().filter(|name| name.as_str().starts_with("x-amz-meta-"));
+        let names: Vec<_> = names.cloned().collect();
+        for name in names {
+            response.headers_mut().remove(name);
+        }
+    }
     match fault {
         Some(Fault::NoAnswer) => Err(io::ErrorKind::ConnectionReset.into()),
         Some(Fault::Torn | Fault::Changed) => {

@@ -16,7 +16,7 @@ pub struct TestNode {
     /// The use cases below HTTP.
     pub forge: Forge,
     service: HttpService,
-    _caches: TempDir,
+    _caches: Option<TempDir>,
 }
 
 /// A node that listens for notifications, until it is dropped.
@@ -56,7 +56,15 @@ impl TestForge {
     fn start_other(&self, builder: TestForgeBuilder, database: Database, clock: Arc<dyn Clock>) -> TestNode {
         let caches = tempfile::tempdir().expect("a folder");
         let (forge, service) = builder.start_node(&self.resources, database, clock, caches.path());
-        TestNode { forge, service, _caches: caches }
+        TestNode { forge, service, _caches: Some(caches) }
+    }
+
+    /// Starts another forge with the cache of this one, as after a restart. This one must not be used any more.
+    pub fn restart_node(&self) -> TestNode {
+        let (database, clock) = (self.resources.database.database.clone(), Arc::clone(&self.clock) as _);
+        let (forge, service) =
+            TestForgeBuilder::default().start_node(&self.resources, database, clock, self.resources.git.path());
+        TestNode { forge, service, _caches: None }
     }
 }
 

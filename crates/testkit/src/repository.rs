@@ -225,7 +225,7 @@ impl TestForge {
     }
 
     /// Returns the folders of repositories, without the state of the forge.
-    fn repositories(&self) -> Repositories {
+    pub fn repositories(&self) -> Repositories {
         Repositories::attach(&self.resources.git.path().join("repositories"))
     }
 }

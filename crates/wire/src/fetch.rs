@@ -216,6 +216,8 @@ async fn follow(
             }
             let (process, pipes) = start(transfers, repository, version, log).await?;
             let log = log.clone();
+            // Keeps the folder while upload-pack reads it.
+            let repository = Arc::clone(repository);
             let (request, time) = (request.write(), transfers.limits().transfer_timeout);
             tokio::spawn(async move {
                 let abandoned = producer.abandoned();
@@ -227,7 +229,7 @@ async fn follow(
                         Err(_) => log.warn("clone failed", format_args!("timed out after {} seconds", time.as_secs())),
                     }
                 }
-                drop(permit);
+                drop((permit, repository));
             });
             Ok((follower, true))
         }
@@ -316,6 +318,8 @@ async fn relay(
     let (mut process, pipes) = start(transfers, repository, version, &log).await?;
     let limits = transfers.limits().clone();
     let filter = UploadPackFilter::new(Arc::clone(repository), log.clone());
+    // Keeps the folder while upload-pack reads it.
+    let repository = Arc::clone(repository);
     let (chunks, mut receiver) = mpsc::channel::<io::Result<Bytes>>(1);
     tokio::spawn(async move {
         let Pipes { stdin, mut stdout, stderr } = pipes;
@@ -362,7 +366,7 @@ async fn relay(
             () = chunks.closed() => Ok(()),
             ended = timeout(limits.transfer_timeout, talking) => ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
         };
-        drop((process, permit));
+        drop((process, permit, repository));
         if let Err(error) = ended {
             log_failure(&log, &error);
             // Without an error the truncated response would look complete.

@@ -1,6 +1,6 @@
 //! Requests to a complete forge by clients that misbehave in ways that stock git does not.
 
-use std::{fs, io::Write as _, num::NonZeroU32, time::Duration};
+use std::{fs, io::Write as _, net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -247,6 +247,59 @@ async fn a_stalled_handshake_is_aborted_and_releases_its_permit() {
     stop.send(()).expect("still serving");
     tokio::time::timeout(Duration::from_secs(10), serving).await.expect("stopped").expect("without a panic");
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+/// Returns the greeting of a server after these bytes were sent, and the connection; `None` if it was closed.
+async fn greet(address: SocketAddr, sent: &[u8]) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    // The server may refuse the connection before.
+    let _ = stream.write_all(sent).await;
+    let mut greeting = [0; 15];
+    stream.read_exact(&mut greeting).await.ok()?;
+    assert_eq!(&greeting, b"SSH-2.0-Gable\r\n");
+    Some(stream)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_a_trusted_proxy_count_for_the_client_in_their_header() {
+    let server = TestServer::start().await;
+    for is_trusted in [true, false] {
+        let host_key = host_key::load_or_create(&server.spools.path().join("host-key")).expect("a key");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let connection_limits =
+            ssh::ConnectionLimits { total: 10, unauthenticated: 10, unauthenticated_per_address: 1 };
+        let trusted_proxies = ssh::ProxyFilter::new(move |address| is_trusted && address.is_loopback());
+        let options = ssh::Options { connection_limits, trusted_proxies, ..ssh::Options::default() };
+        tokio::spawn(ssh::serve(listener, host_key, server.transfers.clone(), options, std::future::pending()));
+        let header = |client: &str| format!("PROXY TCP4 {client} 198.51.100.1 40000 22\r\nSSH-2.0-x\r\n");
+        // Without a header, as before. A client may wait for the server.
+        let own = greet(address, b"").await;
+        assert!(own.is_some());
+        assert!(greet(address, b"SSH-2.0-x\r\n").await.is_none(), "one connection of the proxy itself");
+        // What others send is no header, so they count with their own address.
+        let first = greet(address, header("192.0.2.1").as_bytes()).await;
+        assert_eq!(first.is_some(), is_trusted);
+        if !is_trusted {
+            continue;
+        }
+        assert!(greet(address, header("192.0.2.1").as_bytes()).await.is_none(), "the same client");
+        let second = greet(address, header("192.0.2.2").as_bytes()).await;
+        assert!(second.is_some());
+        let version_2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x03\xc6\x33\x64\x01\x9c\x40\0\x16SSH-2.0-x\r\n";
+        let third = greet(address, version_2).await;
+        assert!(third.is_some());
+        assert!(greet(address, header("192.0.2.3").as_bytes()).await.is_none(), "the same client");
+        assert!(greet(address, b"PROXY nonsense\r\nSSH-2.0-x\r\n").await.is_none());
+        drop(own);
+        let again = async {
+            while greet(address, b"SSH-2.0-x\r\n").await.is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), again).await.expect("its permit is released");
+        drop((first, second, third));
+    }
 }
 
 /// A second branch, whose commit becomes unreachable once the branch is deleted.

@@ -159,11 +159,6 @@ impl Bucket {
         Ok(())
     }
 
-    /// Returns the number of bytes of all local copies. Blocking.
-    pub fn cached_bytes(&self) -> Result<u64, Error> {
-        Ok(self.0.cache.copies()?.iter().map(|copy| copy.size).sum())
-    }
-
     /// Removes local copies that are linked nowhere, oldest first, until all of them have at most `max_bytes`; returns how
     /// many bytes are left. Blocking.
     pub fn shrink_cache(&self, max_bytes: u64) -> Result<u64, Error> {

@@ -53,6 +53,14 @@ impl BucketOptions {
                 settings.push((key, value));
             }
         }
+        // It would be shown with the name of the store, and is not used to sign in.
+        if endpoint.as_deref().is_some_and(has_user) {
+            return Err(BucketError::InvalidOptions(
+                "AWS_ENDPOINT_URL contains a user name or a password; remove it, and set AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY"
+                    .to_owned(),
+            ));
+        }
         Ok(Self { bucket: bucket.to_owned(), prefix, endpoint, settings })
     }
 
@@ -98,6 +106,13 @@ impl fmt::Debug for BucketOptions {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "BucketOptions({self})")
     }
+}
+
+/// Returns whether a URL has a user name or a password.
+fn has_user(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    // A password may contain characters that would have to be escaped, such as a slash.
+    rest.contains('@')
 }
 
 /// Hides what may be a password in a URL that is not understood.

@@ -2,11 +2,13 @@
 
 use std::error::Error as StdError;
 
-use object_store::{ObjectStore as _, ObjectStoreExt as _, PutPayload, path::Path as Location};
+use object_store::{ObjectStore as _, ObjectStoreExt as _, PutOptions, PutPayload, path::Path as Location};
+use sha2::{Digest as _, Sha256};
 
 use super::{
-    Bucket, BucketError,
+    Bucket, BucketError, attributes,
     error::{describe, error_code},
+    hex, stored_checksum,
 };
 use crate::Error;
 
@@ -29,16 +31,22 @@ impl Bucket {
     }
 
     async fn try_all(&self, location: &Location) -> Result<(), BucketError> {
-        let content = PutPayload::from_static(b"written by gable to check the store\n");
+        let content: &[u8] = b"written by gable to check the store\n";
+        let checksum = hex(&Sha256::digest(content));
         let (store, fail) = (&self.0.store, |what, error| self.unusable(what, &error));
-        store.put(location, content.clone()).await.map_err(|error| fail("write", error))?;
-        let read = async { store.get(location).await?.bytes().await };
-        let read = read.await.map_err(|error| fail("read", error))?;
-        if read != bytes::Bytes::from(content) {
-            return Err(BucketError::Unusable {
-                name: self.name().to_owned(),
-                reason: "an object that was just written was read with other content".to_owned(),
-            });
+        let broken = |reason: &str| BucketError::Unusable { name: self.name().to_owned(), reason: reason.to_owned() };
+        let options = PutOptions { attributes: attributes(&checksum), ..PutOptions::default() };
+        let written = store.put_opts(location, PutPayload::from_static(content), options).await;
+        written.map_err(|error| fail("write", error))?;
+        let found = store.get(location).await.map_err(|error| fail("read", error))?;
+        let found_checksum = stored_checksum(&found);
+        if found.bytes().await.map_err(|error| fail("read", error))? != content {
+            return Err(broken("an object that was just written was read with other content"));
+        }
+        if found_checksum != Some(checksum) {
+            return Err(broken(
+                "it does not keep the metadata of objects (x-amz-meta-sha256), with which gable finds damaged ones",
+            ));
         }
         store.list_with_delimiter(Some(&self.0.prefix)).await.map_err(|error| fail("list", error))?;
         store.delete(location).await.map_err(|error| fail("remove", error))

@@ -6,7 +6,7 @@ use std::{ops::Range, result::Result as StdResult};
 
 use bytes::Bytes;
 use ci::ArtifactAccess;
-use files::{Content, WriteError};
+use files::Content;
 use futures_util::Stream;
 use jiff::SignedDuration;
 use model::{ArtifactId, Job, JobId, ProjectId, RefName, Role, Status, StorageId, Time, uploads::clean_name};
@@ -49,19 +49,21 @@ pub async fn receive<E: Send + 'static>(
     let task = tokio::spawn(async move {
         forge.require_free_space()?;
         let (presented, metadata) = (credentials.clone(), new.clone());
-        let incomplete = forge.write(Caller::system(), move |tx| begin(tx, job, &presented, &metadata)).await?;
+        let begin = move |tx: &mut WriteTx<'_>| Ok((begin(tx, job, &presented, &metadata)?, tx.now()));
+        let (incomplete, begun_at) = forge.write(Caller::system(), begin).await?;
         let storage = forge.storage_of(incomplete.project).await?;
-        let result = match forge.shared().files.write(&incomplete.key(&storage), max_bytes, content).await {
+        let result = match stored_files::write(&forge, &incomplete.key(&storage), max_bytes, content).await {
             Ok(size) => {
                 let incomplete = incomplete.clone();
-                let complete = move |tx: &mut WriteTx<'_>| complete(tx, &incomplete, &credentials, &new, size);
+                let complete = move |tx: &mut WriteTx<'_>| {
+                    stored_files::check_not_abandoned(tx, begun_at)?;
+                    complete(tx, &incomplete, &credentials, &new, size)
+                };
                 forge.write(Caller::system(), complete).await.map_err(UploadError::Forge)
             }
-            Err(WriteError::TooLarge) => Err(UploadError::TooLarge),
-            Err(WriteError::Source(error)) => Err(UploadError::Source(error)),
-            Err(WriteError::Failed(error)) => Err(forge.file_error(error).into()),
+            Err(error) => Err(error),
         };
-        if result.is_err()
+        if result.as_ref().is_err_and(stored_files::is_certainly_unfinished)
             && let Err(error) = stored_files::remove(&forge, &[incomplete]).await
         {
             warn!(build.id = job.get(), %error, "cannot remove an incomplete artifact; it will be swept later");

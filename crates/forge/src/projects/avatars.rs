@@ -6,7 +6,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
-use files::{Content, WriteError};
+use files::Content;
 use futures_util::stream;
 use model::{
     AvatarId, StorageId, Time,
@@ -16,7 +16,8 @@ use tracing::{info, warn};
 
 use crate::{
     Ability, Caller, Error, Forge, GroupAbility, GroupRef, ProjectAbility, ProjectRef, ReadTx, Result, WriteTx,
-    stored_files::{ABANDONED_AFTER, BATCH, random_storage},
+    stored_files::{self, ABANDONED_AFTER, BATCH, random_storage},
+    uploads::UploadError,
 };
 
 /// Whose avatar is changed.
@@ -42,21 +43,27 @@ pub async fn set(forge: &Forge, caller: Caller, target: AvatarTarget, file: NewA
         let (owner, avatar) = forge.write(caller.clone(), insert).await?;
         let content = Bytes::copy_from_slice(&file.bytes);
         let content = stream::once(async move { Ok::<_, Infallible>(content) });
-        let outcome = match forge.shared().files.write(&key(&avatar), MAX_SIZE as u64, content).await {
+        let outcome = match stored_files::write(&forge, &key(&avatar), MAX_SIZE as u64, content).await {
             Ok(size) => {
                 let avatar = avatar.clone();
-                forge.write(caller, move |tx| activate(tx, owner, &avatar, size)).await
+                forge.write(caller, move |tx| activate(tx, owner, &avatar, size)).await.map_err(UploadError::Forge)
             }
-            // The size was checked.
-            Err(WriteError::TooLarge) => Err(Error::Internal("an avatar is larger than expected".into())),
-            Err(WriteError::Source(never)) => match never {},
-            Err(WriteError::Failed(error)) => Err(forge.file_error(error)),
+            Err(error) => Err(error),
         };
-        let removed = if outcome.is_err() { remove_files(&forge, &[avatar]).await } else { sweep(&forge).await };
+        let removed = match &outcome {
+            Ok(()) => sweep(&forge).await,
+            Err(error) if stored_files::is_certainly_unfinished(error) => remove_files(&forge, &[avatar]).await,
+            Err(_) => Ok(()),
+        };
         if let Err(error) = removed {
             warn!(%error, "cannot remove an unused avatar; retrying later");
         }
-        outcome
+        outcome.map_err(|error| match error {
+            // The size was checked.
+            UploadError::TooLarge => Error::Internal("an avatar is larger than expected".into()),
+            UploadError::Source(never) => match never {},
+            UploadError::Forge(error) => error,
+        })
     });
     task.await.unwrap_or_else(|error| Err(Error::internal("upload task failed", error)))
 }
@@ -98,6 +105,7 @@ fn activate(tx: &mut WriteTx<'_>, owner: AvatarOwner, avatar: &Avatar, size: u64
         AvatarOwner::Group(id) => AvatarTarget::Group(GroupRef::Id(id)),
     };
     authorize(tx, &target)?;
+    stored_files::check_not_abandoned(tx, avatar.created_at)?;
     let is_active = store::avatars::activate(tx.db(), owner, avatar, size)?;
     if is_active { Ok(()) } else { Err(Error::not_found("Avatar")) }
 }

@@ -3,7 +3,7 @@
 use std::{ops::Range, result::Result as StdResult};
 
 use bytes::Bytes;
-use files::{Content, WriteError};
+use files::Content;
 use futures_util::Stream;
 use model::{ProjectId, StorageId, Time, Upload, UploadId, tokens::Secret, uploads::clean_name};
 use store::Conn;
@@ -46,17 +46,15 @@ pub async fn receive<E: Send + 'static>(
         forge.require_free_space()?;
         let upload = forge.write(caller.clone(), move |tx| insert_pending(tx, &project, &name)).await?;
         let storage = forge.storage_of(upload.project_id).await?;
-        let outcome = match forge.shared().files.write(&upload.key(&storage), max_size, content).await {
+        let outcome = match stored_files::write(&forge, &upload.key(&storage), max_size, content).await {
             Ok(size) => {
-                let Upload { id, project_id, .. } = upload;
-                forge.write(caller, move |tx| complete(tx, project_id, id, size)).await.map_err(UploadError::Forge)
+                let pending = upload.clone();
+                forge.write(caller, move |tx| complete(tx, &pending, size)).await.map_err(UploadError::Forge)
             }
-            Err(WriteError::TooLarge) => Err(UploadError::TooLarge),
-            Err(WriteError::Source(error)) => Err(UploadError::Source(error)),
-            Err(WriteError::Failed(error)) => Err(forge.file_error(error).into()),
+            Err(error) => Err(error),
         };
         let project_id = upload.project_id;
-        if outcome.is_err()
+        if outcome.as_ref().is_err_and(stored_files::is_certainly_unfinished)
             && let Err(error) = stored_files::remove(&forge, &[upload]).await
         {
             warn!(project.id = project_id.get(), %error, "cannot remove a failed upload; retrying later");
@@ -75,9 +73,10 @@ fn insert_pending(tx: &mut WriteTx<'_>, project: &ProjectRef, name: &Unvalidated
 }
 
 /// Checks the permission again: the project may have been archived or deleted during the upload.
-fn complete(tx: &mut WriteTx<'_>, project: ProjectId, id: UploadId, size: u64) -> Result<Upload> {
-    tx.project(&ProjectRef::Id(project), ProjectAbility::UploadFile)?;
-    store::uploads::complete(tx.db(), id, size)?.ok_or_else(|| Error::not_found("Upload"))
+fn complete(tx: &mut WriteTx<'_>, pending: &Upload, size: u64) -> Result<Upload> {
+    tx.project(&ProjectRef::Id(pending.project_id), ProjectAbility::UploadFile)?;
+    stored_files::check_not_abandoned(tx, pending.created_at)?;
+    store::uploads::complete(tx.db(), pending.id, size)?.ok_or_else(|| Error::not_found("Upload"))
 }
 
 fn random_secret(tx: &ReadTx<'_>) -> Secret {

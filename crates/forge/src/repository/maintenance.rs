@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use git::{PackSize, Refs, Repack, Repositories, Unreachable};
+use git::{PACK_EXTENSIONS, PackSize, Refs, Repack, Repositories, Unreachable};
 use jiff::SignedDuration;
 use model::{Oid, PackId, ProjectId, RepositoryId, StorageId};
 use store::{
@@ -388,17 +388,24 @@ async fn delete_unused_packs(forge: &Forge) -> Result<()> {
 /// Removes the files of packs that no row lists.
 async fn remove_unlisted_files(forge: &Forge) -> Result<()> {
     let files = forge.shared().files.clone();
+    let now = time_of_files(forge);
     let keys = blocking::spawn(move || {
-        let mut keys = Vec::new();
+        let (mut old, mut young) = (BTreeSet::new(), BTreeSet::new());
         files.list(PACK_FOLDER, &mut |entry| {
-            let is_old = SystemTime::now().duration_since(entry.modified).is_ok_and(|age| age > UNLISTED_FILE_AGE);
-            // One file stands for all files of a pack.
-            if let Some(key) = entry.key.strip_suffix(".pack").filter(|_| is_old) {
-                keys.push(key.to_owned());
+            // Each file is considered: an interrupted push or removal can leave any of them.
+            let pack = entry.key.rsplit_once('.').filter(|(_, extension)| PACK_EXTENSIONS.contains(extension));
+            if let Some((key, _)) = pack {
+                let is_old = now.duration_since(entry.modified).is_ok_and(|age| age > UNLISTED_FILE_AGE);
+                if is_old {
+                    old.insert(key.to_owned())
+                } else {
+                    young.insert(key.to_owned())
+                };
             }
             Ok(())
         })?;
-        Ok::<_, Error>(keys)
+        old.retain(|key| !young.contains(key));
+        Ok::<_, Error>(old.into_iter().collect::<Vec<_>>())
     });
     for batch in keys.await?.chunks(KEY_BATCH) {
         let keys = batch.to_vec();
@@ -410,4 +417,14 @@ async fn remove_unlisted_files(forge: &Forge) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the time to compare with the times of stored files: the earlier one of the clock of the forge and that of this
+/// machine.
+///
+/// The times in a bucket are those of another machine, which the clock of the database is compared with; those in a folder
+/// are of this machine. If one of the two clocks is fast, no file of a push in progress looks old; if one is slow, files
+/// only stay longer.
+pub(crate) fn time_of_files(forge: &Forge) -> SystemTime {
+    SystemTime::now().min(forge.now().into())
 }

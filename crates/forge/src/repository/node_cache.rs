@@ -1,9 +1,8 @@
 //! Limits the cache of a node whose files are in a bucket: local copies of packs, and the folders of repositories that link to
 //! them.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
-use model::StorageId;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -13,13 +12,16 @@ use crate::{Forge, Result, blocking};
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// The number of repositories that are removed before the size of the cache is computed again.
 const BATCH: usize = 16;
-/// A repository that was used within this time stays, because a git program may still read it.
+/// A repository that was used within this time stays, because it is likely to be used again soon.
 const MIN_IDLE: Duration = Duration::from_secs(15 * 60);
 
 /// Keeps the cache below a size until stopped. Does nothing if the files are in a folder.
 pub async fn limit_until_stopped(forge: Forge, max_bytes: u64, mut stop: watch::Receiver<bool>) {
     if forge.shared().files.bucket().is_none() || max_bytes == 0 {
         return;
+    }
+    if let Err(error) = find_folders(&forge).await {
+        warn!(%error, "cannot list the repositories in the cache");
     }
     loop {
         match shrink(&forge, max_bytes, MIN_IDLE).await {
@@ -36,14 +38,25 @@ pub async fn limit_until_stopped(forge: Forge, max_bytes: u64, mut stop: watch::
     }
 }
 
+/// Finds the folders that earlier processes have left, so that [`shrink`] removes them, before those that are in use.
+pub async fn find_folders(forge: &Forge) -> Result<()> {
+    let forge = forge.clone();
+    blocking::spawn(move || {
+        let shared = forge.shared();
+        shared.repository_cache.add_unused(shared.repositories.folders()?);
+        Ok(())
+    })
+    .await
+}
+
 /// Removes what was not used for longest until the cache has at most `max_bytes`; returns how many bytes are left.
-/// Repositories that were used within `min_idle` stay.
+/// Repositories that are in use, or were used within `min_idle`, stay.
 pub async fn shrink(forge: &Forge, max_bytes: u64, min_idle: Duration) -> Result<u64> {
     let forge = forge.clone();
     blocking::spawn(move || {
         let shared = forge.shared();
         let Some(bucket) = shared.files.bucket() else { return Ok(0) };
-        let mut removed = 0;
+        let (mut removed, mut in_use) = (0, Vec::new());
         let left = loop {
             let left = bucket.shrink_cache(max_bytes)?;
             if left <= max_bytes {
@@ -51,17 +64,26 @@ pub async fn shrink(forge: &Forge, max_bytes: u64, min_idle: Duration) -> Result
             }
             // Several at a time, because the whole cache is listed afterwards.
             let idle = std::iter::from_fn(|| shared.repository_cache.take_idle(min_idle));
-            let batch: Vec<StorageId> = idle.take(BATCH).collect();
+            let batch: Vec<PathBuf> = idle.take(BATCH).collect();
             if batch.is_empty() {
                 break left;
             }
-            for storage in &batch {
-                shared.repositories.remove(storage)?;
+            for folder in batch {
+                match shared.repositories.remove_unused(&folder) {
+                    Ok(true) => removed += 1,
+                    Ok(false) => in_use.push(folder),
+                    Err(error) => {
+                        warn!(%error, folder = %folder.display(), "cannot remove a repository from the cache");
+                        in_use.push(folder);
+                    }
+                }
             }
             // Only then are their packs linked nowhere else.
             shared.repositories.empty_trash()?;
-            removed += batch.len();
         };
+        for folder in in_use {
+            shared.repository_cache.record_use(folder);
+        }
         if removed > 0 {
             info!(repositories = removed, bytes = left, "removed repositories from the cache");
         }
@@ -70,20 +92,12 @@ pub async fn shrink(forge: &Forge, max_bytes: u64, min_idle: Duration) -> Result
     .await
 }
 
-/// Removes what interrupted fetches have left, and all repositories if the cache is too large. A node that has just started does not know which of them were
-/// used last; their packs stay as long as there is space.
-pub async fn clean_at_start(forge: &Forge, max_bytes: u64) -> Result<()> {
+/// Removes what interrupted fetches have left.
+pub async fn clean_at_start(forge: &Forge) -> Result<()> {
     let forge = forge.clone();
-    blocking::spawn(move || {
-        let shared = forge.shared();
-        let Some(bucket) = shared.files.bucket() else { return Ok(()) };
-        bucket.remove_unfinished_fetches()?;
-        if max_bytes > 0 && bucket.cached_bytes()? > max_bytes {
-            shared.repositories.remove_all()?;
-            shared.repositories.empty_trash()?;
-            bucket.shrink_cache(max_bytes)?;
-        }
-        Ok(())
+    blocking::spawn(move || match forge.shared().files.bucket() {
+        Some(bucket) => Ok(bucket.remove_unfinished_fetches()?),
+        None => Ok(()),
     })
     .await
 }

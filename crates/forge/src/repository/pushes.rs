@@ -300,8 +300,7 @@ pub(crate) fn discard_packs(forge: &Forge, packs: &[NewPack]) {
     }
 }
 
-/// Returns the names of the files of a pack in the order of their removal. The pack is last: a sweep finds by it what an
-/// interrupted removal has left.
+/// Returns the names of the files of a pack in the order of their removal, the reverse of that in which they are added.
 fn file_names(key: &str) -> Vec<String> {
     git::PACK_EXTENSIONS.iter().rev().map(|extension| format!("{key}.{extension}")).collect()
 }

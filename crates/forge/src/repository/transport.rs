@@ -2,6 +2,7 @@
 
 use std::{process::Command, sync::Arc};
 
+use git::FolderGuard;
 pub use git::{ChildLimits, Quarantine, Ref, Refs, WholePack, lower_priority};
 use model::{Oid, Project, ProjectId, RefName, StorageId};
 use store::{packs::PackRecord, repositories::RepositoryRecord};
@@ -21,7 +22,7 @@ pub enum Service {
     Push,
 }
 
-/// A repository opened for a service.
+/// A repository opened for a service. Its folder stays in the cache as long as this value.
 pub struct OpenRepository {
     forge: Forge,
     project: ProjectId,
@@ -31,6 +32,8 @@ pub struct OpenRepository {
     refs: Arc<Refs>,
     /// The commit of the CI job that opened its own project.
     job_commit: Option<Oid>,
+    /// Git programs read the folder.
+    _folder: FolderGuard,
 }
 
 /// The holder of an SSH key.
@@ -47,6 +50,7 @@ pub async fn open(forge: &Forge, caller: Caller, project: ProjectRef, service: S
     forge
         .read(caller, move |tx| {
             let project = open_project(tx, &project, service)?;
+            let folder = tx.shared().repositories.guard(&project.storage);
             let refs = tx.repository(&project)?.map_or_else(empty_refs, |repository| Arc::clone(repository.refs()));
             let job_commit = match tx.actor() {
                 Actor::Job { project: job_project, pipeline, .. } if *job_project == project.id => Some(*pipeline),
@@ -56,7 +60,7 @@ pub async fn open(forge: &Forge, caller: Caller, project: ProjectRef, service: S
             let job_commit = job_commit.flatten().map(|pipeline| pipeline.sha);
             let (full_path, opened_by, storage) = (project.full_path(), actor_label(tx.actor()), project.storage);
             let (forge, project) = (forge_handle.clone(), project.id);
-            Ok(OpenRepository { forge, project, storage, full_path, opened_by, refs, job_commit })
+            Ok(OpenRepository { forge, project, storage, full_path, opened_by, refs, job_commit, _folder: folder })
         })
         .await
 }

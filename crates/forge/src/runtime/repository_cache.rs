@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     io,
     num::NonZeroUsize,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -34,8 +34,8 @@ pub(crate) struct RepositoryCache {
     linked: Mutex<LruCache<RepositoryId, LinkedPacks>>,
     /// Held while packs are linked, by repository: the older of two lists must not be linked last.
     linking: [Mutex<()>; 16],
-    /// When the folders of repositories were last used, by nodes whose files are in a bucket.
-    used: Mutex<LruCache<StorageId, Instant>>,
+    /// When the folders of repositories were last used, by nodes whose files are in a bucket; `None` if not since the start.
+    used: Mutex<LruCache<PathBuf, Option<Instant>>>,
 }
 
 struct RefsCache {
@@ -210,7 +210,7 @@ impl RepositoryCache {
         is_writing: bool,
     ) -> Result<()> {
         if files.bucket().is_some() {
-            lock(&self.used).put(storage.clone(), Instant::now());
+            self.record_use(repositories.path_of(storage));
         }
         let generation = repository.generation.max(refs_generation);
         let wanted = PackVersion { generation, pack_epoch: repository.pack_epoch };
@@ -276,11 +276,27 @@ impl RepositoryCache {
         }
     }
 
-    /// Forgets the repository that was not used for longest, if that is at least `idle` ago, and returns it.
-    pub(crate) fn take_idle(&self, idle: Duration) -> Option<StorageId> {
+    /// Records that the folder of a repository is used now.
+    pub(crate) fn record_use(&self, folder: PathBuf) {
+        lock(&self.used).put(folder, Some(Instant::now()));
+    }
+
+    /// Adds folders that earlier processes have left, in the order in which they were used, the last one first.
+    pub(crate) fn add_unused(&self, folders: Vec<PathBuf>) {
         let mut used = lock(&self.used);
-        used.peek_lru().filter(|(_, last)| last.elapsed() >= idle)?;
-        used.pop_lru().map(|(storage, _)| storage)
+        for folder in folders {
+            if !used.contains(&folder) {
+                used.put(folder.clone(), None);
+                used.demote(&folder);
+            }
+        }
+    }
+
+    /// Forgets the folder that was not used for longest, if that is at least `idle` ago, and returns it.
+    pub(crate) fn take_idle(&self, idle: Duration) -> Option<PathBuf> {
+        let mut used = lock(&self.used);
+        used.peek_lru().filter(|(_, last)| last.is_none_or(|last| last.elapsed() >= idle))?;
+        used.pop_lru().map(|(folder, _)| folder)
     }
 
     /// Opens a repository.
@@ -293,6 +309,8 @@ impl RepositoryCache {
         is_writing: bool,
     ) -> Result<Repository> {
         let refs = self.refs(db, repository, is_writing)?;
+        // Held until the repository has its own.
+        let _guard = stores.0.guard(storage);
         self.link_packs(db, stores, (repository, refs.generation), storage, is_writing)?;
         Ok(stores.0.open(storage, refs)?)
     }

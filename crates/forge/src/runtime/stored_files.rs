@@ -6,17 +6,25 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     fmt::Display,
+    result::Result as StdResult,
+    time::Duration,
 };
 
+use bytes::Bytes;
+use files::WriteError;
+use futures_util::Stream;
 use jiff::SignedDuration;
 use model::{ProjectId, StorageId, Time};
 use store::Conn;
 use tracing::{info, warn};
 
-use crate::{Caller, Forge, ReadTx, Result};
+use crate::{Caller, Error, Forge, ReadTx, Result, WriteTx, uploads::UploadError};
 
-/// The age at which an unfinished file counts as abandoned; requests time out earlier.
+/// The age at which an unfinished file counts as abandoned.
 pub(crate) const ABANDONED_AFTER: SignedDuration = SignedDuration::from_hours(1);
+/// How long an upload may take until its row is completed. Bodies of requests have a shorter limit. The difference to
+/// [`ABANDONED_AFTER`] is enough for a commit, so the sweep never removes a file that is completed at the same time.
+const MAX_UPLOAD_DURATION: Duration = Duration::from_secs(55 * 60);
 /// How often abandoned and expired files are removed.
 pub(crate) const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// The number of files that are removed at once.
@@ -47,6 +55,39 @@ pub(crate) trait StoredFile: Send + Sync + Sized + 'static {
     fn exist_in(db: &mut Conn, project: ProjectId) -> store::Result<bool>;
     /// Deletes rows.
     fn delete(db: &mut Conn, ids: &[Self::Id]) -> store::Result<()>;
+}
+
+/// Writes the file of a row that was inserted a moment ago.
+pub(crate) async fn write<E>(
+    forge: &Forge,
+    key: &str,
+    max_size: u64,
+    content: impl Stream<Item = StdResult<Bytes, E>> + Send,
+) -> StdResult<u64, UploadError<E>> {
+    match tokio::time::timeout(MAX_UPLOAD_DURATION, forge.shared().files.write(key, max_size, content)).await {
+        Ok(Ok(size)) => Ok(size),
+        Ok(Err(WriteError::TooLarge)) => Err(UploadError::TooLarge),
+        Ok(Err(WriteError::Source(error))) => Err(UploadError::Source(error)),
+        Ok(Err(WriteError::Failed(error))) => Err(forge.file_error(error).into()),
+        Err(_) => Err(took_too_long().into()),
+    }
+}
+
+/// Fails if the sweep may be about to remove a file whose row was inserted at this time. Checked by the transaction that
+/// completes the row.
+pub(crate) fn check_not_abandoned(tx: &WriteTx<'_>, begun_at: Time) -> Result<()> {
+    let deadline = begun_at + SignedDuration::try_from(MAX_UPLOAD_DURATION).unwrap_or(ABANDONED_AFTER);
+    if tx.now() <= deadline { Ok(()) } else { Err(took_too_long()) }
+}
+
+fn took_too_long() -> Error {
+    Error::Unavailable("storing a file took too long".into())
+}
+
+/// Returns whether the row of a file that could not be stored is certainly unfinished, and stays so. Otherwise, such as when
+/// the outcome of the commit is unknown, the sweep finds out.
+pub(crate) fn is_certainly_unfinished<E>(error: &UploadError<E>) -> bool {
+    !matches!(error, UploadError::Forge(Error::Unavailable(_) | Error::Store(_) | Error::Internal(_)))
 }
 
 /// Removes all files of one kind of a project that is being removed; returns `false` while an upload is in progress.

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use files::bucket::BucketOptions;
 
 use super::settings::DataLocation;
-use crate::data_folder;
+use crate::{data_folder, permissions};
 
 /// Where the data of an instance is.
 #[derive(Clone)]
@@ -77,6 +77,7 @@ fn variables(file: Option<&Path>) -> Result<BTreeMap<String, String>> {
 
 /// Reads lines of the form `NAME=value`; the value may be in quotation marks. Empty lines and comments are ignored.
 fn read_variables(file: &Path) -> Result<BTreeMap<String, String>> {
+    permissions::check_credentials(file)?;
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut variables = BTreeMap::new();
     for (index, line) in text.lines().map(str::trim).enumerate() {
@@ -96,6 +97,8 @@ fn read_variables(file: &Path) -> Result<BTreeMap<String, String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::config::sources::tests::settings;
 
@@ -131,6 +134,15 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("variables");
         fs::write(&file, "# key\nAWS_ACCESS_KEY_ID=one\n\nexport AWS_SECRET_ACCESS_KEY=\"two=2\"\n").expect("written");
+        let set_mode =
+            |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("the mode can be set");
+        set_mode(0o644);
+        let (error, path) = (read_variables(&file).expect_err("refused").to_string(), file.display());
+        assert_eq!(
+            error,
+            format!("{path} is accessible to other users (mode 644), but contains credentials; run `chmod 600 {path}`")
+        );
+        set_mode(0o640);
         let found = read_variables(&file).expect("read");
         assert_eq!(found["AWS_ACCESS_KEY_ID"], "one");
         assert_eq!(found["AWS_SECRET_ACCESS_KEY"], "two=2");

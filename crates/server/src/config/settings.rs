@@ -81,7 +81,8 @@ pub(crate) struct Settings {
     /// that a load balancer sends no more requests; in seconds unless a unit is given
     #[arg(long, env = "GABLE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "0s")]
     pub(super) drain_timeout: Seconds,
-    /// Proxies whose X-Forwarded-* headers are trusted: addresses or networks, separated by commas
+    /// Proxies whose X-Forwarded-* headers, and PROXY headers over SSH, are trusted: addresses or networks, separated by
+    /// commas
     #[arg(long, env = "GABLE_TRUSTED_PROXIES", value_name = "NETWORK", value_delimiter = ',')]
     pub(super) trusted_proxies: Vec<String>,
     #[command(flatten)]

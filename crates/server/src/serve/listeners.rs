@@ -186,7 +186,9 @@ impl BoundListener {
 impl SshListener {
     async fn bind(address: SocketAddr, config: &Config) -> Result<Self> {
         let bound = BoundListener::bind("ssh-listen", address).await?;
+        let proxies = config.trusted_proxies.clone();
         let options = ssh::Options {
+            trusted_proxies: ssh::ProxyFilter::new(move |address| proxies.trusts(address)),
             connections_per_minute: config.anonymous_requests_per_minute,
             failures_per_minute: config.sign_ins_per_minute.map(|count| count.saturating_mul(SSH_FAILURE_FACTOR)),
             ..ssh::Options::default()

@@ -180,7 +180,7 @@ async fn serve(
     };
     first_admin::create(&forge, &folder, first_admin).await?;
     upgrade_repositories(&forge).await?;
-    node_cache::clean_at_start(&forge, config.pack_cache_size).await.context("cannot clean the cache")?;
+    node_cache::clean_at_start(&forge).await.context("cannot clean the cache")?;
     recover(&forge).await?;
     stale_jobs::set_first_update_timeout(&forge, config.unheard_job);
 

@@ -8,6 +8,7 @@ mod connection_limits;
 mod connection_rate;
 mod fetch;
 pub mod host_key;
+mod proxy_header;
 mod request_reader;
 
 use std::{
@@ -20,7 +21,7 @@ use std::{
 use russh::{MethodKind, MethodSet, SshId, compression, server};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::watch,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
 };
@@ -34,6 +35,7 @@ pub use connection_limits::ConnectionLimits;
 use connection_limits::{ConnectionCounter, ConnectionPermit};
 use connection_rate::ConnectionRateLimiter;
 pub use host_key::HostKey;
+pub use proxy_header::ProxyFilter;
 
 /// How long a connection stays open after its last channel at shutdown, so that buffered output is sent.
 const DRAIN_DELAY: Duration = Duration::from_millis(500);
@@ -57,6 +59,8 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// How long sessions may continue at shutdown.
     pub shutdown_timeout: Duration,
+    /// The proxies that may tell the address of the client with the PROXY protocol.
+    pub trusted_proxies: ProxyFilter,
 }
 
 impl Default for Options {
@@ -70,6 +74,7 @@ impl Default for Options {
             max_channels: 10,
             idle_timeout: Duration::from_secs(5 * 60),
             shutdown_timeout: Duration::from_secs(20),
+            trusted_proxies: ProxyFilter::default(),
         }
     }
 }
@@ -81,6 +86,8 @@ struct Shared {
     config: Arc<server::Config>,
     counter: ConnectionCounter,
     connection_rate: ConnectionRateLimiter,
+    /// Limits the connections of trusted proxies whose header is being read.
+    header_slots: Arc<Semaphore>,
     /// Cancelled when no new connections and channels are accepted.
     stopping: CancellationToken,
     /// Cancelled when all connections are to be closed.
@@ -99,6 +106,7 @@ pub async fn serve(
         config: Arc::new(config(host_key, &transfers, &options)),
         counter: ConnectionCounter::new(options.connection_limits),
         connection_rate: ConnectionRateLimiter::new(&options),
+        header_slots: Arc::new(Semaphore::new(options.connection_limits.unauthenticated)),
         transfers,
         options,
         stopping: CancellationToken::new(),
@@ -110,15 +118,7 @@ pub async fn serve(
         tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    let permit = if shared.connection_rate.admits(peer.ip()) { shared.counter.try_acquire(peer.ip()) } else { None };
-                    if let Some(permit) = permit {
-                        connections.spawn(serve_connection(Arc::clone(&shared), stream, peer, permit));
-                    } else {
-                        metrics::counter!("gable_limited_requests_total", "kind" => "ssh").increment(1);
-                        debug!(%peer, "SSH connection refused: limit reached");
-                    }
-                }
+                Ok((stream, peer)) => begin(&shared, &mut connections, stream, peer),
                 Err(error) => {
                     // Most likely there are too many open files: some will be closed.
                     warn!(%error, "cannot accept an SSH connection; if there are too many open files, raise the limit (LimitNOFILE)");
@@ -134,6 +134,48 @@ pub async fn serve(
     if timeout(shared.options.shutdown_timeout, ended).await.is_err() {
         shared.stopped.cancel();
         while connections.join_next().await.is_some() {}
+    }
+}
+
+/// Starts to serve a connection. One of a trusted proxy counts for the client that its header names.
+fn begin(shared: &Arc<Shared>, connections: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
+    if shared.options.trusted_proxies.trusts(peer.ip()) {
+        match Arc::clone(&shared.header_slots).try_acquire_owned() {
+            Ok(slot) => drop(connections.spawn(serve_proxied(Arc::clone(shared), stream, peer, slot))),
+            Err(_) => record_refusal(peer),
+        }
+    } else if let Some(permit) = admit(shared, peer) {
+        connections.spawn(serve_connection(Arc::clone(shared), stream, peer, permit));
+    }
+}
+
+/// Returns a permit for a connection, unless a limit is reached.
+fn admit(shared: &Shared, peer: SocketAddr) -> Option<ConnectionPermit> {
+    let admitted = shared.connection_rate.admits(peer.ip()).then(|| shared.counter.try_acquire(peer.ip())).flatten();
+    if admitted.is_none() {
+        record_refusal(peer);
+    }
+    admitted
+}
+
+fn record_refusal(peer: SocketAddr) {
+    metrics::counter!("gable_limited_requests_total", "kind" => "ssh").increment(1);
+    debug!(%peer, "SSH connection refused: limit reached");
+}
+
+/// Reads the header of a trusted proxy, and serves the connection.
+async fn serve_proxied(shared: Arc<Shared>, mut stream: TcpStream, proxy: SocketAddr, slot: OwnedSemaphorePermit) {
+    let read = tokio::select! {
+        read = proxy_header::read(&mut stream) => read,
+        () = shared.stopping.cancelled() => return,
+    };
+    drop(slot);
+    let peer = match read {
+        Ok(client) => client.unwrap_or(proxy),
+        Err(error) => return debug!(%proxy, %error, "SSH connection closed: the PROXY header cannot be used"),
+    };
+    if let Some(permit) = admit(&shared, peer) {
+        serve_connection(shared, stream, peer, permit).await;
     }
 }
 

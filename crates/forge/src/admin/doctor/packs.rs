@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Caller, Forge, ReadTx, Result, blocking,
-    maintenance::{PACK_FOLDER, UNLISTED_FILE_AGE},
+    maintenance::{PACK_FOLDER, UNLISTED_FILE_AGE, time_of_files},
 };
 
 /// The number of small packs that are read at a time.
@@ -179,7 +179,7 @@ async fn report_unlisted(forge: &Forge, options: &DoctorOptions, packs: &PackFil
     let mut unlisted = packs.unlisted(forge).await?;
     if options.server_running {
         // Newer files may belong to pushes in progress, and the server removes those of interrupted ones by itself.
-        let now = SystemTime::now();
+        let now = time_of_files(forge);
         let is_old =
             |file: &&str| now.duration_since(packs.files[*file].modified).is_ok_and(|age| age > 2 * UNLISTED_FILE_AGE);
         unlisted.retain(is_old);

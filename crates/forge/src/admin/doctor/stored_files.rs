@@ -17,7 +17,11 @@ use super::{
     BATCH, DoctorOptions, Finding, MAX_EXAMPLES, check_failed,
     orphans::{report_links, report_orphans, report_unlisted_objects},
 };
-use crate::{Caller, Error, Forge, Result, blocking, maintenance::UNLISTED_FILE_AGE, traces::LogStore};
+use crate::{
+    Caller, Error, Forge, Result, blocking,
+    maintenance::{UNLISTED_FILE_AGE, time_of_files},
+    traces::LogStore,
+};
 
 /// A folder of the file system itself at the top of a disk, which is never an orphan.
 const FILE_SYSTEM_FOLDER: &str = "lost+found";
@@ -144,7 +148,8 @@ async fn check_objects(forge: &Forge, kind: StoredFileKind, findings: &mut Vec<F
         Finding::problem(rows, text, "restore them from a backup")
     });
     // Younger objects may belong to uploads in progress.
-    let is_old = |modified: SystemTime| modified.elapsed().is_ok_and(|age| age > 2 * UNLISTED_FILE_AGE);
+    let now = time_of_files(forge);
+    let is_old = |modified: SystemTime| now.duration_since(modified).is_ok_and(|age| age > 2 * UNLISTED_FILE_AGE);
     let unlisted = sizes.iter().filter(|(key, object)| !known.contains(*key) && is_old(object.modified));
     let mut unlisted: Vec<&String> = unlisted.map(|(key, _)| key).collect();
     unlisted.sort_unstable();

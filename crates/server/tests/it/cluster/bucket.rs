@@ -171,6 +171,33 @@ async fn torn_and_changed_content_is_never_passed_on_as_complete() {
     assert!(setup.fetch("c").is_err(), "damaged in the store");
 }
 
+/// A client that knows the size must not get the whole size, so that it notices.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_damaged_content_is_never_passed_on() {
+    let setup = Setup::new();
+    for size in [1, 100_000, 3 << 20] {
+        let content = bytes(size);
+        setup.write("a", &content).await.expect("written");
+        // A range may be the whole object.
+        for range in [None, Some(0..size as u64)] {
+            assert_eq!(setup.read("a", range.clone()).await.expect("read").expect("there"), content);
+            setup.server.fail_next(1, Fault::Changed);
+            let mut damaged = setup.files.read("a", range.clone()).await.expect("read").expect("there");
+            assert_eq!(damaged.size, size as u64);
+            let mut received = 0;
+            let error = loop {
+                match damaged.bytes.try_next().await {
+                    Ok(Some(chunk)) => received += chunk.len(),
+                    Ok(None) => panic!("damaged content was passed on: {size} {range:?}"),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.to_string(), "the object a of the store is damaged");
+            assert!(received < size, "{received} of {size} bytes were passed on");
+        }
+    }
+}
+
 #[test]
 fn the_check_at_start_says_what_is_wrong_with_a_bucket() {
     let (server, folder) = (TestBucket::start(), tempfile::tempdir().expect("a folder"));
@@ -204,6 +231,21 @@ fn the_check_at_start_says_what_is_wrong_with_a_bucket() {
         server.fail_next(1, Fault::Refused(code));
         let error = probe("s3://gable/p", &[]).expect_err(code);
         assert_eq!(error, format!("cannot use the store {name}: {reason}"));
+    }
+    // As some gateways in front of a store do.
+    server.fail_next(2, Fault::NoMetadata);
+    assert_eq!(
+        probe("s3://gable/p", &[]).expect_err("refused"),
+        format!(
+            "cannot use the store {name}: it does not keep the metadata of objects (x-amz-meta-sha256), with which gable \
+             finds damaged ones"
+        )
+    );
+    for endpoint in ["https://key:secret@s3.example.com", "key:secret@s3.example.com"] {
+        let variables = [("AWS_ENDPOINT_URL".to_owned(), endpoint.to_owned())];
+        let error = BucketOptions::new("s3://gable/p", variables).expect_err("refused").to_string();
+        assert!(error.starts_with("AWS_ENDPOINT_URL contains a user name or a password; remove it"), "{error}");
+        assert!(!error.contains("secret@"), "{error}");
     }
     assert_eq!(
         probe("s3://gable/p", &[("AWS_SECRET_ACCESS_KEY", "wrong")]).expect_err("refused"),

@@ -4,5 +4,6 @@ mod backup;
 mod bucket;
 mod fixture;
 mod migrate_store;
+mod node_cache;
 mod read_replica;
 mod two_nodes;

@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
     time::{Duration, Instant},
 };
 
@@ -9,7 +11,7 @@ use serde_json::json;
 use testkit::bucket::Fault;
 
 use super::fixture::{Cluster, large_content};
-use crate::support::{GableCommand, ServerProcess, WAIT_TIMEOUT};
+use crate::support::{GableCommand, ROOT_TOKEN, ServerProcess, WAIT_TIMEOUT};
 
 #[test]
 fn what_one_node_has_acknowledged_is_readable_from_another_one_with_an_empty_cache() {
@@ -38,6 +40,29 @@ fn what_one_node_has_acknowledged_is_readable_from_another_one_with_an_empty_cac
     assert!([&two, &three].iter().all(|node| listed.contains(node.address())), "{listed}");
     let checked = cluster.on_node("admin", cluster.instance.gable(&["doctor"])).finish();
     assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
+}
+
+#[test]
+fn a_damaged_file_is_not_downloaded_completely() {
+    let Some(cluster) = Cluster::new() else { return };
+    let node = cluster.start("one");
+    cluster.push(&node, "one", b"small\n");
+    let uploaded = node.root().try_upload("/api/v3/projects/1/uploads", "note.txt", "kept").expect("sent").json();
+    let path = format!("/root/one{}", uploaded["url"].as_str().expect("a link"));
+    let download = || {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {0}\r\nprivate-token: {ROOT_TOKEN}\r\n", node.address());
+        let mut stream = TcpStream::connect(node.address()).expect("connected");
+        stream.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).expect("sent");
+        let mut answer = String::new();
+        // The server may close the connection instead of ending the answer.
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    assert!(download().ends_with("\r\n\r\nkept"), "{}", download());
+    let uploads = cluster.bucket.folder().join("cluster/uploads");
+    let folder = fs::read_dir(uploads).expect("listed").next().expect("a project").expect("an entry").path();
+    fs::write(folder.join("1"), "lost").expect("damaged");
+    assert!(!download().contains("lost"), "{}", download());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     process::{Child, Command},
     time::{Duration, Instant},
 };
@@ -16,7 +17,10 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 use model::{ProjectId, Time, tokens::Secret};
 use serde_json::{Value, json};
-use testkit::{TestClient, TestForge, TestResponse};
+use testkit::{
+    TestClient, TestForge, TestResponse,
+    tcp_proxy::{Cut, TcpProxy},
+};
 use tokio::sync::mpsc;
 
 use crate::support::{ROOT_TOKEN, ServerProcess, TestInstance, WAIT_TIMEOUT, postgres_server};
@@ -368,6 +372,66 @@ async fn uploads_left_by_a_crash_are_deleted_after_an_hour() {
     forge.clock.advance(SignedDuration::from_mins(61));
     run_all_tasks(&forge).await;
     assert_eq!((forge.files(), unfinished(&forge)), (vec!["uploads/1/1".to_owned()], 0));
+}
+
+/// The sweep may already be removing the file of an upload that took too long.
+#[tokio::test]
+async fn an_upload_that_is_about_to_be_swept_is_not_completed() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    for (minutes, code) in [(54, 201), (56, 503)] {
+        let (body_sender, body) = body_channel();
+        let sender = ann.clone();
+        let request = tokio::spawn(async move { post(&sender, "/projects/1/uploads", body).await });
+        let mut whole = file("x.bin", &[0; 1000]);
+        let rest = whole.split_off(500);
+        body_sender.send(Ok(whole.into())).await.expect("taken");
+        while unfinished(&forge) == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        forge.clock.advance(SignedDuration::from_mins(minutes));
+        body_sender.send(Ok(rest.into())).await.expect("taken");
+        drop(body_sender);
+        let answer = request.await.expect("answered");
+        assert_eq!(answer.code(), code, "{answer}");
+    }
+    forge.clock.advance(SignedDuration::from_mins(5));
+    tasks::enqueue_recurring(&forge.forge).await.expect("written down");
+    run_all_tasks(&forge).await;
+    assert_eq!((forge.files(), unfinished(&forge)), (vec!["uploads/1/1".to_owned()], 0));
+}
+
+/// The commit may have succeeded, and then the row needs its file.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_kept_if_the_outcome_of_the_commit_is_unknown() {
+    let Some(url) = postgres_server() else { return };
+    let server: SocketAddr = format!("{}:{}", url.host_str().expect("a host"), url.port().unwrap_or(5432))
+        .parse()
+        .expect("the test server is named by its address");
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let proxy = TcpProxy::start(server);
+    let node = forge.start_node_at(&proxy.url(&forge.postgres_url().expect("on PostgreSQL"), server));
+    let (body_sender, body) = body_channel();
+    let sender = node.client(&ann);
+    let request = tokio::spawn(async move { post(&sender, "/projects/1/uploads", body).await });
+    let mut whole = file("x.bin", &[7; 1000]);
+    let rest = whole.split_off(500);
+    body_sender.send(Ok(whole.into())).await.expect("taken");
+    while unfinished(&forge) == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    proxy.cut_next_commit(Cut::AfterCommitForLong);
+    body_sender.send(Ok(rest.into())).await.expect("taken");
+    drop(body_sender);
+    let answer = request.await.expect("answered");
+    assert_eq!((answer.code(), proxy.cuts()), (503, 1), "{answer}");
+    assert_eq!(forge.files(), ["uploads/1/1"]);
+    proxy.end_outage();
+    forge.clock.advance(SignedDuration::from_mins(61));
+    tasks::enqueue_recurring(&forge.forge).await.expect("written down");
+    run_all_tasks(&forge).await;
+    assert_eq!((forge.files(), unfinished(&forge)), (vec!["uploads/1/1".to_owned()], 0), "it was committed");
 }
 
 /// Permissions are checked again when the upload is complete.

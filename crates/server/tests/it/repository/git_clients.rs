@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
-    net::TcpListener,
+    io::{self, BufRead as _, BufReader, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
     os::unix::fs::{FileExt as _, PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -733,6 +733,47 @@ fn a_failed_sign_in_is_logged_with_its_address_and_never_with_a_secret() {
     assert!(!log.contains("s3cret-guess") && !log.contains("hunter2") && !log.contains("forged"), "{log}");
 }
 
+/// Starts a proxy that names this client in the header of the PROXY protocol; returns its port.
+fn start_balancer(server: String, client: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    thread::spawn(move || {
+        for from in listener.incoming().flatten() {
+            let mut to = TcpStream::connect(&server).expect("connected");
+            write!(to, "PROXY TCP4 {client} 198.51.100.1 40000 22\r\n").expect("sent");
+            for (mut from, mut to) in [(from.try_clone(), to.try_clone()), (to.try_clone(), from.try_clone())]
+                .map(|(from, to)| (from.expect("a descriptor"), to.expect("a descriptor")))
+            {
+                thread::spawn(move || {
+                    let _ = io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn a_load_balancer_names_the_client_of_a_connection_over_ssh() {
+    let setup = GitServer::start_with(&["--trusted-proxies", "127.0.0.1", "--sign-ins-per-minute", "0"]);
+    let ann = setup.person("ann");
+    make_project(&ann, "rocket", 0);
+    let address = setup.server.ssh_url.as_deref().and_then(|url| url.rsplit_once('@')).expect("SSH is served").1;
+    let port = start_balancer(address.to_owned(), "203.0.113.9");
+    let url = format!("ssh://git@127.0.0.1:{port}/ann/rocket.git");
+    setup.git_ok(Some(&ann), ".", &["ls-remote", &url]);
+    let strange = setup.path("strange.key");
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&strange).status();
+    assert!(made.expect("ssh-keygen runs").success());
+    let mut git = git_command(&setup.path("."));
+    let refused =
+        git.env("GIT_SSH_COMMAND", ssh_command(&strange)).args(["ls-remote", &url]).output().expect("git runs");
+    assert!(!refused.status.success());
+    let log = setup.server.stop().stderr;
+    assert!(log.contains("sign-in failed address=203.0.113.9 transport=\"ssh\" user=\"git\" keys=1"), "{log}");
+}
+
 #[test]
 fn an_archive_over_ssh_releases_its_slot() {
     let setup = GitServer::start();
@@ -772,7 +813,7 @@ fn the_folders_of_all_repositories_can_be_deleted_while_the_server_runs() {
     setup.commit("source", "large", &incompressible_text(100_000));
     setup.git_ok(Some(&ann), "source", &["push", "-q", &url, "main"]);
     let delete = || match fs::remove_dir_all(setup.instance.data().join("repositories")) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         removed => removed.expect("removed"),
     };
     // A read, a push, a commit over REST, a clone and an empty project, each without any folder.

@@ -270,28 +270,43 @@ async fn packs_of_interrupted_pushes_are_removed_after_a_day() {
     let (forge, owner, project) = project().await;
     forge.fast_import(&owner, project, &large_repository()).await;
     let [listed] = &stored_packs(&forge)[..] else { panic!("a push has one pack") };
-    let leave = |name: &str, age: u64| {
-        // A write that did not end.
-        forge.plant_unfinished_file(&format!("packs/00/{name}.pack"));
+    let leave = |name: &str, age: u64, extensions: &[&str]| {
+        if !forge.uses_bucket() {
+            // A write that did not end; a bucket has complete files only.
+            forge.plant_unfinished_file(&format!("packs/00/{name}.pack"));
+        }
         let folder = forge.files_folder().join("packs/00");
-        for extension in ["pack", "idx", "rev"] {
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for extension in extensions {
             let path = folder.join(format!("{name}.{extension}"));
             let file = std::fs::File::create(&path).expect("created");
             let modified = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
             file.set_modified(modified).expect("set");
         }
     };
-    leave("old", 25 * 60 * 60);
-    leave("young", 60);
+    leave("old", 25 * 60 * 60, &["pack", "idx", "rev"]);
+    // Uploads to a bucket end in any order, and so do removals.
+    leave("old-index", 25 * 60 * 60, &["idx"]);
+    leave("old-rev", 25 * 60 * 60, &["rev"]);
+    leave("mixed", 25 * 60 * 60, &["idx", "rev"]);
+    leave("mixed", 60, &["pack"]);
+    leave("young", 60, &["pack", "idx", "rev"]);
     for file in ["pack", "idx"] {
         // The age of a listed pack does not matter.
         let file = std::fs::File::open(forge.files_folder().join(format!("{listed}.{file}"))).expect("opened");
         file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("set");
     }
+    // Two days earlier the files are not old, whatever the clock of this machine says.
+    let now = model::Time::now();
+    forge.clock.set(now - jiff::SignedDuration::from_hours(48));
     forge::tasks::enqueue_recurring(&forge.forge).await.expect("enqueued");
     forge.clock.advance(jiff::SignedDuration::from_hours(2));
     forge.run_due_tasks().await;
-    let mut expected = vec!["packs/00/young".to_owned(), listed.clone()];
+    assert_eq!(stored_packs(&forge).len(), 4);
+    // Nor is a young file old if the clock of the forge is fast.
+    forge.clock.set(now + jiff::SignedDuration::from_hours(48));
+    forge.run_due_tasks().await;
+    let mut expected = vec!["packs/00/mixed".to_owned(), "packs/00/young".to_owned(), listed.clone()];
     expected.sort();
     assert_eq!(stored_packs(&forge), expected);
     assert!(!forge.pack_files().iter().any(|file| file.contains("old")), "{:?}", forge.pack_files());
