@@ -92,7 +92,7 @@ mod tests {
             "bind 127.0.0.1:22\n",
             "server node3 127.0.0.1:8003\n",
             "server node3 127.0.0.1:2003 check port 8003\n",
-            "default-server check inter 2s",
+            "default-server check inter 2s fall 2 rise 1 send-proxy-v2\n",
             "    log stdout format raw local0 info\n",
             "frontend http\n    log global\n    log-format \"http ",
             "frontend ssh\n    log global\n    log-format \"ssh ",
