@@ -74,9 +74,10 @@ impl Patroni {
         fs::create_dir_all(&folder).context("cannot create the folder of PostgreSQL")?;
         run(Command::new("chown").arg(ACCOUNT).arg(&folder))?;
         let etcd = start_etcd(network, &folder)?;
+        let programs = programs().context("PostgreSQL is missing")?;
         for host in DATABASES {
             let path = folder.join(host.name).with_extension("yml");
-            fs::write(&path, configuration(network, host, &folder)?).context("cannot configure Patroni")?;
+            fs::write(&path, configuration(network, host, &folder, &programs)?).context("cannot configure Patroni")?;
         }
         let mut servers = Vec::new();
         for host in DATABASES {
@@ -217,11 +218,11 @@ fn start_server(network: &Network, host: Host, folder: &Path) -> Result<Child> {
     patroni.stdout(log.try_clone()?).stderr(log).spawn().context("cannot start Patroni")
 }
 
-/// Returns the configuration of Patroni. Its times are short, so that a fail-over takes seconds.
-fn configuration(network: &Network, host: Host, folder: &Path) -> Result<String> {
+/// Returns the configuration of Patroni, that of `examples/cluster/patroni.yml` with other addresses and without passwords. Its
+/// times are short, so that a fail-over takes seconds.
+fn configuration(network: &Network, host: Host, folder: &Path, programs: &Path) -> Result<String> {
     let (postgres, rest) = (network.address(host, 5432)?, network.address(host, PATRONI_PORT)?);
     let etcd = network.address(ETCD, 2379)?;
-    let programs = programs().context("PostgreSQL is missing")?;
     Ok(format!(
         "scope: gable
 name: {name}
@@ -286,6 +287,26 @@ fn programs() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const EXAMPLE: &str = include_str!("../../../examples/cluster/patroni.yml");
+
+    /// Returns the options of a new cluster, without comments and times.
+    fn bootstrap_options(configuration: &str) -> Vec<&str> {
+        let (_, options) = configuration.split_once("\nbootstrap:\n").expect("options of a new cluster");
+        let (options, _) = options.split_once("\npostgresql:\n").expect("options of the server");
+        let is_time = |line: &str| ["ttl:", "loop_wait:", "retry_timeout:"].iter().any(|name| line.starts_with(name));
+        let lines = options.lines();
+        lines.filter(|line| !line.trim_start().starts_with('#') && !is_time(line.trim_start())).collect()
+    }
+
+    #[test]
+    fn the_example_has_the_options_that_are_tested() {
+        let (network, folder) = (Network::loopback(), Path::new("folder"));
+        let tested = configuration(&network, DATABASES[0], folder, folder).expect("free ports");
+        let options = bootstrap_options(EXAMPLE);
+        assert_eq!(options, bootstrap_options(&tested));
+        assert!(options.contains(&"    synchronous_mode: true"), "{options:?}");
+    }
 
     #[test]
     fn a_standby_counts_when_it_is_synchronous_and_runs() {
