@@ -376,7 +376,11 @@ impl DerivedNames {
         let full_path = project.full_path();
         // A personal namespace is shown by the name of its owner, not by its path.
         let namespace_name = project.owner.as_ref().map_or(&project.namespace.name, |owner| &owner.name);
-        Self { full_name: [namespace_name.as_str(), " / ", &project.name].concat(), web_url: site.page(&full_path), full_path }
+        Self {
+            full_name: [namespace_name.as_str(), " / ", &project.name].concat(),
+            web_url: site.page(&full_path),
+            full_path,
+        }
     }
 
     fn http_url(&self) -> String {
