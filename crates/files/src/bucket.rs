@@ -45,7 +45,7 @@ use tokio::{
 
 use self::{cache::Cache, http::Connector, uploads::Upload};
 pub use self::{error::BucketError, http::Timeouts, options::BucketOptions};
-use crate::{Content, Error, FileEntry, WriteError};
+use crate::{Content, Error, FileEntry, WriteError, private_folder};
 
 /// The name of the metadata that contains the SHA-256 of an object.
 const CHECKSUM: &str = "sha256";
@@ -106,7 +106,7 @@ impl Bucket {
             .build()
             .map_err(BucketError::Setup)?;
         let temporary = folder.join("uploads");
-        fs::create_dir_all(&temporary).map_err(BucketError::Setup)?;
+        private_folder::create(&temporary).map_err(BucketError::Setup)?;
         let cache = Cache::open(&folder.join("objects")).map_err(BucketError::Setup)?;
         let builder: AmazonS3Builder = options.builder()?;
         let retry = RetryConfig {
@@ -261,7 +261,7 @@ impl Bucket {
         match tempfile::tempfile_in(&self.0.temporary) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // The cache was deleted.
-                fs::create_dir_all(&self.0.temporary)?;
+                private_folder::create(&self.0.temporary)?;
                 tempfile::tempfile_in(&self.0.temporary)
             }
             file => file,

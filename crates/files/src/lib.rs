@@ -8,6 +8,7 @@ mod copy;
 pub mod disk_space;
 mod folder;
 pub mod logs;
+mod private_folder;
 pub mod spool;
 
 use std::{

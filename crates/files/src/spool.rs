@@ -34,7 +34,10 @@ use rustix::io::ReadWriteFlags;
 use tokio::{sync::watch, task::spawn_blocking};
 
 use self::tail::{Reader, Tail};
-use crate::disk_space::{self, DiskSpace};
+use crate::{
+    disk_space::{self, DiskSpace},
+    private_folder,
+};
 
 /// The minimum limit for all files in progress together, in bytes. The limit is four times the size of the cache if
 /// that is more.
@@ -132,7 +135,7 @@ impl Spools {
     /// Opens spools in a folder, which is created if necessary and emptied of files. Finished files are cached up to
     /// `max_bytes`.
     pub fn open(folder: &Path, max_bytes: u64) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
+        private_folder::create(folder)?;
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             if !entry.file_type()?.is_dir() {
@@ -179,7 +182,7 @@ impl Spools {
         let created = match create_file() {
             // The folder is a cache, which may be deleted at any time.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(&self.0.folder).and_then(|()| create_file())
+                private_folder::create(&self.0.folder).and_then(|()| create_file())
             }
             created => created,
         };

@@ -1,8 +1,9 @@
 //! Durable changes on disk.
 
 use std::{
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
     io,
+    os::unix::fs::DirBuilderExt as _,
     path::Path,
 };
 
@@ -36,7 +37,8 @@ pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     }
     if let Some(parent) = folder.parent() {
         create_folder(parent)?;
-        match fs::create_dir(folder) {
+        // Only this user may read repositories, also if the data folder or the cache was deleted and is created again.
+        match DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => sync_folder(parent)?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
             Err(error) => return Err(error),

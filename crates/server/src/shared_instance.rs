@@ -133,9 +133,14 @@ pub(crate) fn read_id(files: &Files, key: &str) -> Result<Option<String>> {
 pub(crate) fn open_key(shared: &SharedStorage, db: &mut Conn) -> Result<InstanceKey> {
     let path = shared.key_file.display();
     let text = fs::read_to_string(&shared.key_file).map_err(|error| {
-        anyhow!(
-            "cannot read the instance key {path}: {error}; `gable admin instance create-key {path}` creates a new one"
-        )
+        let remedy = if error.kind() == io::ErrorKind::NotFound {
+            format!(
+                "copy it from another node; only for a new instance, `gable admin instance create-key {path}` creates one"
+            )
+        } else {
+            "make it readable for the user that runs gable, and for no other user".to_owned()
+        };
+        anyhow!("cannot read the instance key {path}: {error}; {remedy}")
     })?;
     permissions::check_key(&shared.key_file)?;
     let key = InstanceKey::from_text(&text).with_context(|| format!("{path} is not a complete instance key"))?;

@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 
 use super::{Bucket, HashingWriter};
-use crate::{Error, folder::optional};
+use crate::{Error, folder::optional, private_folder};
 
 /// The number of objects that one call fetches at the same time.
 const MAX_CONCURRENT_FETCHES: usize = 4;
@@ -39,7 +39,7 @@ struct Copy {
 
 impl Cache {
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
+        private_folder::create(folder)?;
         Ok(Self { folder: folder.to_owned(), fetching: Mutex::default() })
     }
 
@@ -132,7 +132,7 @@ impl Bucket {
         }
         let folder = path.parent().unwrap_or(&path).to_owned();
         let file = spawn_blocking(move || {
-            fs::create_dir_all(&folder)?;
+            private_folder::create(&folder)?;
             NamedTempFile::with_prefix_in(TEMPORARY_PREFIX, folder)
         });
         let file = file.await??;

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
     time::{Duration, Instant},
 };
 
@@ -35,6 +36,8 @@ fn what_one_node_has_acknowledged_is_readable_from_another_one_with_an_empty_cac
     // The cache can be deleted while a node serves.
     fs::remove_dir_all(cluster.path("two")).expect("removed");
     assert_eq!(cluster.clone(&two, "large"), large_content());
+    let mode = fs::metadata(cluster.path("two")).expect("created again").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "other users can read the cache");
     let listed = cluster.on_node("admin", cluster.instance.gable(&["admin", "node", "list"])).finish().succeeded();
     // The killed one may still be listed.
     assert!([&two, &three].iter().all(|node| listed.contains(node.address())), "{listed}");
@@ -148,6 +151,7 @@ fn a_node_that_does_not_belong_to_the_instance_does_not_start() {
     );
     let message = refused(cluster.serve("two").env("GABLE_INSTANCE_KEY_FILE", "missing"));
     assert!(message.contains("cannot read the instance key missing: "), "{message}");
+    assert!(message.contains("; copy it from another node; only for a new instance, "), "{message}");
     let message = refused(cluster.serve("two").env("GABLE_STORE", &cluster.bucket.url("empty")));
     assert!(message.contains("the database contains an instance, but the store s3://gable/empty at "), "{message}");
     let message = refused(cluster.serve("two").env("AWS_SECRET_ACCESS_KEY", "wrong"));
