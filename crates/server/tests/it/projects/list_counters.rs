@@ -100,7 +100,7 @@ async fn counters_are_exact_after_concurrent_changes() {
         accepted += client.await.expect("all changes are answered");
     }
     assert!(accepted > CLIENTS * CHANGES / 4, "too few changes were accepted: {accepted}");
-    println!("{accepted} changes");
+    eprintln!("{accepted} changes");
     let wrong = forge.with_connection(|db| checks::wrong_counters(db).expect("checked"));
     assert_eq!(wrong, []);
     // A user who is removed leaves nothing behind.
