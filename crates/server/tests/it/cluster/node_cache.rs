@@ -25,7 +25,8 @@ async fn two_projects() -> Option<(TestForge, TestClient, [ProjectId; 2])> {
     let mut projects = Vec::new();
     for name in ["a", "b"] {
         let id = ProjectId::new(ann.make("/projects", json!({ "name": name })).await);
-        let text: String = large_content().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = large_content().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let text: String = digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect();
         let script = format!(
             "commit refs/heads/master\ncommitter Ann <ann@example.org> 1000000000 +0000\ndata 1\n{name}\n\
              M 100644 inline file\ndata {}\n{text}\n",
