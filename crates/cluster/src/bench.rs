@@ -243,7 +243,7 @@ async fn fail_overs(cluster: &mut Cluster) -> Result<String> {
          the election is that of Patroni.\n\n\
          | | Until the new primary accepts connections | Time without writes | Goal |\n|---|---:|---:|---:|\n",
     );
-    let mut load = Load::start(&cluster.balancer, cluster.receiver_address, "bench", &clones, 1).await?;
+    let mut load = Load::start(&cluster.balancer, cluster.receiver_address, "bench", &clones, 1, 1).await?;
     for kill in [true, false] {
         for _ in 0..FAIL_OVERS {
             tokio::time::sleep(Duration::from_secs(2)).await;

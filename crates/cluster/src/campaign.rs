@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     checker::{self, Findings},
@@ -24,11 +25,13 @@ const STEADY_TIME: Duration = Duration::from_millis(1500);
 /// How long the last jobs may take; a job whose assignment was lost is queued again after a while.
 const JOBS_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// The result of all rounds of a campaign.
-#[derive(Debug)]
+/// The result of all rounds of a campaign, or of several ones with the same faults.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CampaignResult {
     /// The faults, which take turns.
     pub(crate) faults: Vec<Fault>,
+    /// The seeds of the runs.
+    pub(crate) seeds: Vec<u64>,
     /// Why it was not run.
     pub(crate) skipped: Option<String>,
     pub(crate) rounds: usize,
@@ -45,9 +48,10 @@ pub(crate) struct CampaignResult {
 }
 
 impl CampaignResult {
-    fn skipped(fault: Fault, reason: &str) -> Self {
+    fn skipped(fault: Fault, reason: &str, seed: u64) -> Self {
         Self {
             faults: vec![fault],
+            seeds: vec![seed],
             skipped: Some(reason.to_owned()),
             rounds: 0,
             acknowledged: [0; KINDS.len()],
@@ -67,35 +71,51 @@ impl CampaignResult {
         self.faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(", ")
     }
 
+    /// Adds the result of another run with the same faults.
+    pub(crate) fn add(&mut self, other: Self) {
+        let Self { faults: _, seeds, skipped, rounds, acknowledged, probes, findings, violations, gaps, .. } = other;
+        self.seeds.extend(seeds);
+        // Skipped only if no run had it.
+        self.skipped = self.skipped.take().and(skipped);
+        self.rounds += rounds;
+        self.acknowledged.iter_mut().zip(acknowledged).for_each(|(sum, count)| *sum += count);
+        self.probes += probes;
+        self.findings.add(findings);
+        self.violations.extend(violations);
+        self.gaps.extend(gaps);
+        self.errors.add(other.errors);
+        self.samples.extend(other.samples);
+        self.store_requests += other.store_requests;
+        self.seconds += other.seconds;
+    }
+
     /// Returns whether everything held.
     pub(crate) fn held(&self) -> bool {
         self.findings.problems().next().is_none() && self.violations.is_empty()
     }
 }
 
-/// Runs all selected faults. After each campaign `each` gets all results so far.
+/// Runs all selected faults. `each` gets the result of each campaign.
 pub(crate) async fn run(
     options: &Options,
     cluster: &mut Cluster,
-    mut each: impl FnMut(&[CampaignResult]) -> Result<()>,
-) -> Result<Vec<CampaignResult>> {
+    mut each: impl FnMut(&CampaignResult) -> Result<()>,
+) -> Result<()> {
     // The complete check takes longer than a round, so the short form has one for all faults.
     let campaigns: Vec<Vec<Fault>> = if options.short {
         vec![options.faults.clone()]
     } else {
         options.faults.iter().map(|fault| vec![*fault]).collect()
     };
-    let mut results = Vec::new();
     for (number, faults) in campaigns.into_iter().enumerate() {
         let result = if faults == [Fault::OldVersion] && options.old_gable.is_none() {
-            CampaignResult::skipped(Fault::OldVersion, "no earlier version: use --old-gable")
+            CampaignResult::skipped(Fault::OldVersion, "no earlier version: use --old-gable", options.seed)
         } else {
             run_campaign(options, cluster, &faults, number).await?
         };
-        results.push(result);
-        each(&results)?;
+        each(&result)?;
     }
-    Ok(results)
+    Ok(())
 }
 
 /// Repeats faults in turns, and checks everything at the end.
@@ -112,7 +132,9 @@ async fn run_campaign(
     std::fs::create_dir_all(&clones)?;
     // The projects of each campaign have their own names.
     let name = format!("{}-{number}", faults[0].name());
-    let mut load = Load::start(&cluster.balancer, cluster.receiver_address, &name, &clones, rng.next_u64()).await?;
+    let seed = rng.next_u64();
+    let mut load =
+        Load::start(&cluster.balancer, cluster.receiver_address, &name, &clones, options.think_time, seed).await?;
     let affected = cluster.proxy.affected();
     let mut findings = Findings::default();
     let (mut gaps, mut checked, mut rounds) = (Vec::new(), 0, 0);
@@ -165,6 +187,7 @@ async fn run_campaign(
     let ledger = &load.shared.ledger;
     let result = CampaignResult {
         faults: faults.to_vec(),
+        seeds: vec![options.seed],
         skipped: None,
         rounds,
         acknowledged: ledger.counts(),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::{sync::Semaphore, task::JoinSet};
 
@@ -33,7 +34,7 @@ const PRINTED_PROBLEMS: usize = 5;
 pub(crate) type NamedNode = (&'static str, Client);
 
 /// What a check found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Findings {
     /// Acknowledged writes that a node does not have.
     pub(crate) losses: Vec<String>,

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     cluster::Cluster,
@@ -28,7 +29,8 @@ const PARTITION_DURATION: (u64, u64) = (4, 20);
 const PRIMARY_DOWNTIME: Duration = Duration::from_secs(12);
 
 /// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Fault {
     NodeKill,
     PartitionDatabase,

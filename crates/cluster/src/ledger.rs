@@ -5,6 +5,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     http::{NoResponse, Response},
     rng::Content,
@@ -112,7 +114,7 @@ impl RefHistory {
 pub(crate) type RefKey = (i64, String);
 
 /// Numbers of failed requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ErrorCounts {
     /// There was no response.
     pub(crate) connection: u64,
@@ -120,6 +122,14 @@ pub(crate) struct ErrorCounts {
     pub(crate) server: u64,
     /// Any other refusal.
     pub(crate) other: u64,
+}
+
+impl ErrorCounts {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.connection += other.connection;
+        self.server += other.server;
+        self.other += other.other;
+    }
 }
 
 #[derive(Default)]

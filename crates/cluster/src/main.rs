@@ -25,6 +25,7 @@ mod receiver;
 mod report;
 mod request_log;
 mod restarts;
+mod results;
 mod rng;
 mod store;
 
@@ -160,11 +161,17 @@ async fn run(options: &Options, folder: &Path) -> Result<bool> {
         }
         return Ok(true);
     }
-    let results = campaign::run(options, &mut cluster, |results| {
-        println!("\n{}", report::table(results));
+    let mut results = Vec::new();
+    campaign::run(options, &mut cluster, |result| {
+        results.push(result.clone());
+        println!("\n{}", report::table(&results));
         // Also if a later campaign is interrupted.
+        if let Some(path) = &options.results {
+            results::append(path, result)?;
+        }
         let Some(path) = &options.report else { return Ok(()) };
-        let written = std::fs::write(path, report::page(options, results));
+        let reported = options.results.as_deref().map_or_else(|| Ok(results.clone()), results::read)?;
+        let written = std::fs::write(path, report::page(options, &reported));
         written.with_context(|| format!("cannot write {}", path.display()))
     })
     .await?;

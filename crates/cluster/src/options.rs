@@ -25,23 +25,27 @@ pub(crate) struct Options {
     pub(crate) hold: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) short: bool,
+    /// Multiplies the time between two operations of a client.
+    pub(crate) think_time: u32,
     pub(crate) bench: bool,
     /// Keep the folder with the logs.
     pub(crate) keep: bool,
     pub(crate) report: Option<PathBuf>,
     /// Further flags of the nodes.
+    /// A file to which results are appended; those of earlier runs in it count in the report.
+    pub(crate) results: Option<PathBuf>,
     pub(crate) node_flags: Vec<String>,
     /// A program with its arguments that runs instead of the faults, while nodes are restarted.
     pub(crate) command: Vec<String>,
     pub(crate) restarts: RestartMode,
 }
 
-const FLAGS: &str = "--gable, --old-gable, --garage, --test-bucket, --database, --folder, --faults, --rounds, --hold, --seed, \
-                     --short, --bench, --keep, --report, --node-flags, --restarts, and a command after --";
+const FLAGS: &str = "--gable, --old-gable, --garage, --test-bucket, --database, --folder, --faults, --rounds, --hold, --seed, --think-time, \
+                     --short, --bench, --keep, --report, --results, --node-flags, --restarts, and a command after --";
 
 impl Options {
     pub(crate) fn read(flags: &[String]) -> Result<Self> {
-        let mut options = Self { gable: "gable".into(), seed: 1, ..Self::default() };
+        let mut options = Self { gable: "gable".into(), seed: 1, think_time: 1, ..Self::default() };
         let (mut names, mut rounds, mut restarts) = (None, None, None);
         let mut flags = flags.iter();
         while let Some(flag) = flags.next() {
@@ -59,10 +63,14 @@ impl Options {
                 "--hold" => options.hold = Some(number(value()?)?),
                 "--seed" => options.seed = number(value()?)?,
                 "--short" => options.short = true,
+                "--think-time" => {
+                    options.think_time = u32::try_from(number(value()?)?).context("--think-time is too large")?;
+                }
                 "--bench" => options.bench = true,
                 "--keep" => options.keep = true,
                 "--report" => options.report = Some(value()?.into()),
                 "--node-flags" => options.node_flags = value()?.split_whitespace().map(ToOwned::to_owned).collect(),
+                "--results" => options.results = Some(value()?.into()),
                 "--restarts" => restarts = Some(RestartMode::parse(value()?)?),
                 "--" => {
                     options.command = flags.by_ref().cloned().collect();

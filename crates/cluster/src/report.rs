@@ -1,6 +1,7 @@
 //! The report as Markdown.
 
 use std::{
+    collections::BTreeSet,
     process::Command,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -52,14 +53,15 @@ pub(crate) fn table(results: &[CampaignResult]) -> String {
 /// Returns the whole page.
 pub(crate) fn page(options: &Options, results: &[CampaignResult]) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let seeds = results.iter().flat_map(|result| &result.seeds).collect::<BTreeSet<_>>();
+    let seeds = seeds.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let rounds: usize = results.iter().map(|result| result.rounds).sum();
     let writes: u64 = results.iter().map(|result| result.acknowledged.iter().sum::<u64>() + result.probes).sum();
     let mut text = format!(
-        "# Cluster report\n\nCreated by `cargo xtask cluster` on {}, with seed {}. [cluster.md](cluster.md#testing) explains the \
+        "# Cluster report\n\nCreated by `cargo xtask cluster` on {}, with seed {seeds}. [cluster.md](cluster.md#testing) explains the \
          set-up and the checks.\n\n## Machine and versions\n\n{}\n## Results\n\n{}\n{rounds} rounds, {writes} acknowledged writes.\n\n\
          ## Faults\n\n",
         date(now),
-        options.seed,
         versions(options),
         table(results)
     );

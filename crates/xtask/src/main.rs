@@ -44,7 +44,8 @@ cargo xtask crash [--runs N] [--only NAME] [--seed N] [--model NAME] [--report F
                                                        crash the server during writes: kills, power cuts and full
                                                        disks; default: 300 crashes in total
 cargo xtask cluster [--short] [--bench] [--faults LIST] [--rounds N] [--hold SECONDS] [--seed N] [--report FILE]
-                    [--keep] [--folder DIR] [--gable PROGRAM] [--old-gable PROGRAM] [--garage PROGRAM] [--test-bucket PROGRAM]
+                    [--results FILE] [--think-time N] [--keep] [--folder DIR] [--gable PROGRAM] [--old-gable PROGRAM]
+                    [--garage PROGRAM] [--test-bucket PROGRAM]
                     [--node-flags FLAGS] [--restarts none|stop|kill] [-- COMMAND]
                                                        let parts of a cluster of three nodes fail under load; the full
                                                        form requires root; default: 50 rounds of each fault

@@ -1,6 +1,6 @@
 //! Clients that write through the API.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ pub(super) async fn run(shared: Arc<Shared>, number: usize, mut rng: Rng) {
         let Some(operation) = shared.next_operation().await else { return };
         write_once(&shared, &project, count, &mut rng).await;
         drop(operation);
-        tokio::time::sleep(Duration::from_millis(50 + u64::try_from(rng.below(100)).unwrap_or_default())).await;
+        shared.think(50 + rng.below(100)).await;
     }
 }
 

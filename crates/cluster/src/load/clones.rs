@@ -1,6 +1,6 @@
 //! A client that clones and fetches, and expects every push that was acknowledged before.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use super::Shared;
 use crate::{checker::parse_refs, git::git, rng::Rng};
@@ -49,7 +49,7 @@ pub(super) async fn run(shared: Arc<Shared>, folder: PathBuf, mut rng: Rng) {
             }
         }
         drop(operation);
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        shared.think(300).await;
     }
     let _ = tokio::fs::remove_dir_all(&folder).await;
 }

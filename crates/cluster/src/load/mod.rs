@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     ssh: SocketAddr,
     ssh_key: SshKey,
     stopped: AtomicBool,
+    /// Multiplies the time between two operations of a client.
+    think_time: u32,
     /// Clients hold it for reading during an operation, so all of them are idle while it is held for writing.
     pause: RwLock<()>,
 }
@@ -56,6 +58,12 @@ impl Shared {
     async fn next_operation(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let operation = self.pause.read().await;
         (!self.stopped.load(Ordering::Relaxed)).then_some(operation)
+    }
+
+    /// Waits between two operations of a client.
+    async fn think(&self, milliseconds: usize) {
+        let time = Duration::from_millis(u64::try_from(milliseconds).unwrap_or_default());
+        tokio::time::sleep(time * self.think_time).await;
     }
 
     fn client(&self) -> Client {
@@ -87,6 +95,7 @@ impl Load {
         receiver: SocketAddr,
         name: &str,
         folder: &Path,
+        think_time: u32,
         seed: u64,
     ) -> Result<Self> {
         let (client, ssh) = (Client::new(balancer.http, Some(TOKEN)), balancer.ssh);
@@ -99,6 +108,7 @@ impl Load {
             ssh,
             ssh_key,
             stopped: AtomicBool::new(false),
+            think_time,
             pause: RwLock::new(()),
         });
         let mut rng = Rng::new(seed);

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Shared;
@@ -25,7 +26,7 @@ struct Measurement {
 }
 
 /// The result of a measurement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Gap {
     /// The longest time in which no probe succeeded.
     pub(crate) longest: Duration,

@@ -1,6 +1,6 @@
 //! Clients that push with git over HTTP and SSH.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use super::Shared;
 use crate::{
@@ -43,7 +43,7 @@ pub(super) async fn run(shared: Arc<Shared>, number: usize, folder: PathBuf, mut
         }
         parent = Some(commit);
         drop(operation);
-        tokio::time::sleep(Duration::from_millis(50 + u64::try_from(rng.below(150)).unwrap_or_default())).await;
+        shared.think(50 + rng.below(150)).await;
     }
 }
 

@@ -20,8 +20,8 @@ use crate::{
     rng::{Content, Rng},
 };
 
-/// The time between two pipelines.
-const COMMIT_INTERVAL: Duration = Duration::from_millis(1500);
+/// The time between two pipelines, in milliseconds.
+const COMMIT_INTERVAL: usize = 1500;
 /// How long a runner tries to report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(90);
 const RETRY_INTERVAL: Duration = Duration::from_millis(300);
@@ -45,7 +45,7 @@ pub(super) async fn commit(shared: Arc<Shared>) {
             shared.ledger.acknowledge(Write::Commit { project: project.id, commit, path, content });
         }
         drop(operation);
-        tokio::time::sleep(COMMIT_INTERVAL).await;
+        shared.think(COMMIT_INTERVAL).await;
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn run(shared: Arc<Shared>, number: usize, mut rng: Rng) {
             runner.run_job(&response.json(), &mut rng).await;
         }
         drop(operation);
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        shared.think(200).await;
     }
 }
 
