@@ -72,13 +72,14 @@ impl Cluster {
             external_url: format!("http://{}", balancer.http),
             flags: options.node_flags.clone(),
         };
+        let old_gable = options.old_gable.clone();
+        let start = Start { gable: old_gable.clone().filter(|_| options.is_upgrade()), ..Start::default() };
         let mut nodes = Vec::new();
         for host in NODES {
             let mut node = Node::new(&network, host, folder)?;
-            node.start_until_ready(&network, &settings, &Start::default()).await?;
+            node.start_until_ready(&network, &settings, &start).await?;
             nodes.push(node);
         }
-        let old_gable = options.old_gable.clone();
         let folder = folder.to_owned();
         let cluster = Self {
             nodes,

@@ -45,10 +45,11 @@ pub(crate) enum Fault {
     ClockOffset,
     OldVersion,
     FullCache,
+    Upgrade,
 }
 
 /// All faults with their names and descriptions.
-pub(crate) const FAULTS: [(Fault, &str, &str); 13] = [
+pub(crate) const FAULTS: [(Fault, &str, &str); 14] = [
     (Fault::NodeKill, "node-kill", "kill -9 of a node, which is started again after up to 3 s"),
     (Fault::PartitionDatabase, "partition-database", "a node reaches neither PostgreSQL server for 4 to 20 s"),
     (Fault::PartitionStore, "partition-store", "a node does not reach the store for 4 to 20 s"),
@@ -62,6 +63,7 @@ pub(crate) const FAULTS: [(Fault, &str, &str); 13] = [
     (Fault::ClockOffset, "clock-offset", "the clock of a node is two minutes fast or slow"),
     (Fault::OldVersion, "old-version", "a node is replaced by one of an earlier version, and back"),
     (Fault::FullCache, "full-cache", "the disk of the cache of a node is full for 6 s"),
+    (Fault::Upgrade, "upgrade", "the nodes, all of an earlier version, are replaced one after the other"),
 ];
 
 /// What has to be undone.
@@ -83,7 +85,14 @@ impl Fault {
 
     /// Returns whether the fault can happen without namespaces and with one PostgreSQL server.
     pub(crate) fn is_in_short_form(self) -> bool {
-        matches!(self, Self::NodeKill | Self::StoreUnavailable | Self::StoreSlow | Self::StoreTorn)
+        self == Self::Upgrade
+            || matches!(self, Self::NodeKill | Self::StoreUnavailable | Self::StoreSlow | Self::StoreTorn)
+    }
+
+    /// Returns whether the fault happens unless others are named. An upgrade begins with a cluster of the earlier version, and
+    /// happens to it once.
+    pub(crate) fn is_default(self) -> bool {
+        self != Self::Upgrade
     }
 
     /// Starts the fault, and waits as long as it lasts, or as long as `hold` says.
@@ -158,6 +167,11 @@ impl Fault {
                 injected.filler = Some(fill(cluster.nodes[node].cache())?);
                 seconds(6)
             }
+            Self::Upgrade => {
+                // The first one changes the tables; the others continue with them until it is their turn.
+                restart(cluster, round, &Start::default()).await?;
+                seconds(6)
+            }
         };
         tokio::time::sleep(hold.unwrap_or(duration)).await;
         Ok(injected)
@@ -178,7 +192,7 @@ impl Fault {
                 let (patroni, network) = cluster.patroni()?;
                 patroni.restart(network, database.context("no server was killed")?)
             }
-            Self::DatabaseSwitchover => Ok(()),
+            Self::DatabaseSwitchover | Self::Upgrade => Ok(()),
             Self::StoreUnavailable | Self::StoreSlow | Self::StoreTorn | Self::StoreStaleListing => {
                 cluster.proxy.set_fault(StoreFault::None);
                 Ok(())

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::{
     faults::{FAULTS, Fault},
+    network::NODES,
     restarts::RestartMode,
 };
 
@@ -24,16 +25,16 @@ pub(crate) struct Options {
     /// The duration of each fault in seconds, instead of that of its kind.
     pub(crate) hold: Option<u64>,
     pub(crate) seed: u64,
-    pub(crate) short: bool,
     /// Multiplies the time between two operations of a client.
     pub(crate) think_time: u32,
+    pub(crate) short: bool,
     pub(crate) bench: bool,
     /// Keep the folder with the logs.
     pub(crate) keep: bool,
     pub(crate) report: Option<PathBuf>,
-    /// Further flags of the nodes.
     /// A file to which results are appended; those of earlier runs in it count in the report.
     pub(crate) results: Option<PathBuf>,
+    /// Further flags of the nodes.
     pub(crate) node_flags: Vec<String>,
     /// A program with its arguments that runs instead of the faults, while nodes are restarted.
     pub(crate) command: Vec<String>,
@@ -62,15 +63,15 @@ impl Options {
                 "--rounds" => rounds = Some(usize::try_from(number(value()?)?)?),
                 "--hold" => options.hold = Some(number(value()?)?),
                 "--seed" => options.seed = number(value()?)?,
-                "--short" => options.short = true,
                 "--think-time" => {
                     options.think_time = u32::try_from(number(value()?)?).context("--think-time is too large")?;
                 }
+                "--short" => options.short = true,
                 "--bench" => options.bench = true,
                 "--keep" => options.keep = true,
                 "--report" => options.report = Some(value()?.into()),
-                "--node-flags" => options.node_flags = value()?.split_whitespace().map(ToOwned::to_owned).collect(),
                 "--results" => options.results = Some(value()?.into()),
+                "--node-flags" => options.node_flags = value()?.split_whitespace().map(ToOwned::to_owned).collect(),
                 "--restarts" => restarts = Some(RestartMode::parse(value()?)?),
                 "--" => {
                     options.command = flags.by_ref().cloned().collect();
@@ -81,15 +82,21 @@ impl Options {
                 other => bail!("unknown flag {other}; cluster accepts {FLAGS}"),
             }
         }
-        options.rounds = rounds.unwrap_or(if options.short { 1 } else { 50 });
         options.faults = match names {
             Some(names) => names.split(',').map(parse_fault).collect::<Result<_>>()?,
             None => FAULTS
                 .iter()
                 .map(|(fault, ..)| *fault)
-                .filter(|fault| !options.short || fault.is_in_short_form())
+                .filter(|fault| fault.is_default() && (!options.short || fault.is_in_short_form()))
                 .collect(),
         };
+        if options.is_upgrade() {
+            if options.faults.len() > 1 || rounds.is_some() || options.old_gable.is_none() {
+                bail!("upgrade requires --old-gable PROGRAM, no other fault and no --rounds");
+            }
+            rounds = Some(NODES.len());
+        }
+        options.rounds = rounds.unwrap_or(if options.short { 1 } else { 50 });
         if let Some(fault) = options.faults.iter().find(|fault| options.short && !fault.is_in_short_form()) {
             bail!("{} requires the full form, without --short", fault.name());
         }
@@ -107,6 +114,11 @@ impl Options {
             bail!("--short requires --database");
         }
         Ok(options)
+    }
+
+    /// Returns whether the cluster starts with the earlier version, and is upgraded.
+    pub(crate) fn is_upgrade(&self) -> bool {
+        self.faults.contains(&Fault::Upgrade)
     }
 }
 
@@ -126,11 +138,18 @@ mod tests {
     #[test]
     fn all_faults_are_selected_unless_some_are_named() {
         let all = read("").expect("valid");
-        assert_eq!((all.faults.len(), all.rounds), (FAULTS.len(), 50));
+        assert_eq!((all.faults.len(), all.rounds), (FAULTS.len() - 1, 50));
+        assert!(!all.is_upgrade());
         let some = read("--faults node-kill,store-torn --rounds 3").expect("valid");
         assert_eq!((some.faults, some.rounds), (vec![Fault::NodeKill, Fault::StoreTorn], 3));
         let short = read("--short --database postgres://x/y").expect("valid");
         assert!(short.faults.iter().all(|fault| fault.is_in_short_form()) && short.rounds == 1);
+    }
+
+    #[test]
+    fn an_upgrade_has_a_round_for_each_node() {
+        let upgrade = read("--faults upgrade --old-gable old").expect("valid");
+        assert_eq!((upgrade.is_upgrade(), upgrade.rounds), (true, NODES.len()));
     }
 
     #[test]
@@ -144,6 +163,8 @@ mod tests {
         check("--rounds many", "many is not a number");
         check("--short --bench", "--bench requires the full form");
         check("--short", "--short requires --database");
+        check("--faults upgrade", "upgrade requires --old-gable PROGRAM");
+        check("--faults upgrade,node-kill --old-gable old", "no other fault");
         check("--fast", "unknown flag --fast");
         check("--restarts often -- true", "unknown kind of restarts often");
         check("--restarts kill", "--restarts requires a command");
