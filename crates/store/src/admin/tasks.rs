@@ -6,6 +6,7 @@ use model::{TaskId, Time, tasks::TaskRecord};
 use crate::{
     Conn, Result,
     conn::on,
+    constant::constant,
     schema::jobs,
     times::{from_micros, from_micros_opt, to_micros},
 };
@@ -99,9 +100,9 @@ pub fn claim(db: &mut Conn, now: Time, lease_until: Time) -> Result<Option<TaskR
         Conn::Pg(conn) => due(now).for_update().skip_locked().first(conn).optional()?,
     };
     let Some(id) = id else { return Ok(None) };
-    let row: Row = on!(db, conn => diesel::update(jobs::table.find(id))
+    let row: Row = on!(db, conn => constant!(diesel::update(jobs::table.find(id))
         .set((jobs::leased_until.eq(to_micros(lease_until)), jobs::attempts.eq(jobs::attempts + 1)))
-        .returning(Row::as_returning())
+        .returning(Row::as_returning()))
         .get_result(conn))?;
     Ok(Some(row.into()))
 }

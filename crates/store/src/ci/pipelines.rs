@@ -12,6 +12,7 @@ use model::{
 use crate::{
     Conn, Result,
     conn::on,
+    constant::constant,
     fragment::Fragment,
     schema::{builds, pipelines, users},
     times::{from_micros, from_micros_opt, to_micros},
@@ -351,8 +352,8 @@ pub fn of_intent(db: &mut Conn, intent: IntentId) -> Result<Vec<HiddenPipeline>>
 
 /// Makes a pipeline visible after its push is committed and drops its plan, whose jobs have been inserted.
 pub fn publish(db: &mut Conn, id: PipelineId) -> Result<()> {
-    on!(db, conn => diesel::update(pipelines::table.find(id.get()))
-        .set((pipelines::intent_id.eq(None::<i64>), pipelines::plan.eq(None::<String>)))
+    on!(db, conn => constant!(diesel::update(pipelines::table.find(id.get()))
+        .set((pipelines::intent_id.eq(None::<i64>), pipelines::plan.eq(None::<String>))))
         .execute(conn))?;
     Ok(())
 }

@@ -26,6 +26,7 @@ use crate::{
     access::Viewer,
     commit_notes::{self as comments, Row as CommitNoteRow},
     conn::on,
+    constant::constant,
     fragment::Fragment,
     postgres::PgConnection,
     schema::{commit_notes, events, issues, milestones, notes, projects, push_commits, push_events, users},
@@ -267,8 +268,9 @@ fn insert_push_rows_at_once(
         after.push(row.after);
         totals.push(row.total_commits);
     }
-    let ids: Vec<InsertedId> = diesel::sql_query(
-        "WITH pushes AS MATERIALIZED ( \
+    let ids: Vec<InsertedId> = constant!(
+        diesel::sql_query(
+            "WITH pushes AS MATERIALIZED ( \
              SELECT nextval(pg_get_serial_sequence('events', 'id')) AS id, p.* \
              FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS p (ref_name, before, after, total, number) \
          ), inserted AS ( \
@@ -277,15 +279,16 @@ fn insert_push_rows_at_once(
              INSERT INTO push_events (event_id, ref_name, before, after, total_commits) \
              SELECT id, ref_name, before, after, total FROM pushes \
          ) SELECT id FROM pushes ORDER BY number",
+        )
+        .bind::<Array<Text>, _>(names)
+        .bind::<Array<Text>, _>(before)
+        .bind::<Array<Text>, _>(after)
+        .bind::<Array<BigInt>, _>(totals)
+        .bind::<BigInt, _>(project.get())
+        .bind::<BigInt, _>(author.get())
+        .bind::<Integer, _>(EventAction::Pushed.code())
+        .bind::<BigInt, _>(to_micros(now))
     )
-    .bind::<Array<Text>, _>(names)
-    .bind::<Array<Text>, _>(before)
-    .bind::<Array<Text>, _>(after)
-    .bind::<Array<BigInt>, _>(totals)
-    .bind::<BigInt, _>(project.get())
-    .bind::<BigInt, _>(author.get())
-    .bind::<Integer, _>(EventAction::Pushed.code())
-    .bind::<BigInt, _>(to_micros(now))
     .load(conn)?;
     Ok(ids.into_iter().map(|row| EventId::new(row.id)).collect())
 }
@@ -298,9 +301,9 @@ struct InsertedId {
 
 /// Updates the last activity of a project, unless it is less than an hour old.
 pub fn update_last_activity(db: &mut Conn, project: ProjectId, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(projects::table.find(project.get()))
+    on!(db, conn => constant!(diesel::update(projects::table.find(project.get()))
         .filter(projects::last_activity_at.le(to_micros(now - ACTIVITY_INTERVAL)))
-        .set(projects::last_activity_at.eq(to_micros(now)))
+        .set(projects::last_activity_at.eq(to_micros(now))))
         .execute(conn))?;
     Ok(())
 }

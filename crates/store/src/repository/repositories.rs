@@ -12,6 +12,7 @@ use super::columns::Parsed;
 use crate::{
     Conn, Result,
     conn::on,
+    constant::constant,
     fragment::Fragment,
     schema::{projects, refs, repositories},
     times::{from_micros_opt, to_micros},
@@ -170,10 +171,10 @@ pub fn sizes(db: &mut Conn, after: RepositoryId, limit: i64) -> Result<Vec<Repos
 /// Increases the generation of the repository of a project, which is created if necessary, and returns the repository.
 /// Other transactions cannot change the repository until this one ends.
 pub fn begin_update(db: &mut Conn, project: ProjectId, now: Time) -> Result<RepositoryRecord> {
-    let updated: Option<Row> = on!(db, conn => diesel::update(repositories::table)
+    let updated: Option<Row> = on!(db, conn => constant!(diesel::update(repositories::table)
         .filter(repositories::project_id.eq(project.get()))
         .set(repositories::generation.eq(repositories::generation + 1))
-        .returning(Row::as_returning())
+        .returning(Row::as_returning()))
         .get_result(conn)
         .optional())?;
     let row: Row = match updated {
@@ -226,9 +227,9 @@ pub fn increase_drop_epoch(db: &mut Conn, project: ProjectId) -> Result<Option<R
 
 /// Records that objects of a repository may have become unreachable.
 pub fn record_unreachable_objects(db: &mut Conn, repository: RepositoryId, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(repositories::table.find(repository.get()))
+    on!(db, conn => constant!(diesel::update(repositories::table.find(repository.get()))
         .filter(repositories::unreachable_since.is_null())
-        .set(repositories::unreachable_since.eq(to_micros(now)))
+        .set(repositories::unreachable_since.eq(to_micros(now))))
         .execute(conn))?;
     Ok(())
 }

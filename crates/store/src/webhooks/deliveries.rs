@@ -13,6 +13,7 @@ use model::{DeliveryId, EventKind, HookId, ProjectId, Time, WebhookEventId, hook
 use crate::{
     Conn, Result,
     conn::on,
+    constant::constant,
     fragment::Fragment,
     schema::{hook_deliveries, hook_events, hooks},
     times::{from_micros, from_micros_opt, to_micros},
@@ -141,18 +142,18 @@ pub fn fan_out(db: &mut Conn, event: &PendingEvent, hooks: &[HookId], now: Time)
 
 /// Makes the queues of these hooks due now.
 pub fn schedule(db: &mut Conn, hooks: &[HookId], now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(hooks::table)
+    on!(db, conn => constant!(diesel::update(hooks::table)
         .filter(Fragment::<Bool>::new("hooks.id").in_ids(hooks))
-        .set(hooks::due_at.eq(to_micros(now)))
+        .set(hooks::due_at.eq(to_micros(now))))
         .execute(conn))?;
     Ok(())
 }
 
 /// Marks events as fanned out.
 pub fn mark_fanned_out(db: &mut Conn, events: &[WebhookEventId]) -> Result<()> {
-    on!(db, conn => diesel::update(hook_events::table)
+    on!(db, conn => constant!(diesel::update(hook_events::table)
         .filter(Fragment::<Bool>::new("hook_events.id").in_ids(events))
-        .set(hook_events::waiting.eq(false))
+        .set(hook_events::waiting.eq(false)))
         .execute(conn))?;
     Ok(())
 }
@@ -212,14 +213,14 @@ pub fn lock_queues(db: &mut Conn, ids: &[HookId]) -> Result<Vec<QueueState>> {
 
 /// Saves the state of a queue.
 pub fn update_queue(db: &mut Conn, queue: &QueueState) -> Result<()> {
-    on!(db, conn => diesel::update(hooks::table.find(queue.hook.get()))
+    on!(db, conn => constant!(diesel::update(hooks::table.find(queue.hook.get()))
         .set((
             hooks::due_at.eq(queue.due_at.map(to_micros)),
             hooks::leased_until.eq(queue.leased_until.map(to_micros)),
             hooks::failures.eq(queue.failures),
             hooks::paused_at.eq(queue.paused_at.map(to_micros)),
             hooks::pause_reason.eq(queue.pause_reason.as_deref()),
-        ))
+        )))
         .execute(conn))?;
     Ok(())
 }
@@ -294,7 +295,7 @@ pub struct AttemptRecord<'a> {
 /// Records an attempt, unless the delivery is no longer pending.
 pub fn record_attempt(db: &mut Conn, attempt: &AttemptRecord<'_>) -> Result<()> {
     let finished_at = (attempt.state != DeliveryState::Waiting).then(|| to_micros(attempt.now));
-    on!(db, conn => diesel::update(hook_deliveries::table.find(attempt.delivery.get()))
+    on!(db, conn => constant!(diesel::update(hook_deliveries::table.find(attempt.delivery.get()))
         .filter(hook_deliveries::state.eq(DeliveryState::Waiting.code()))
         .set((
             hook_deliveries::state.eq(attempt.state.code()),
@@ -310,7 +311,7 @@ pub fn record_attempt(db: &mut Conn, attempt: &AttemptRecord<'_>) -> Result<()> 
             hook_deliveries::signed.eq(attempt.signed),
             hook_deliveries::response_headers.eq(attempt.response_headers),
             hook_deliveries::response_body.eq(attempt.response_body),
-        ))
+        )))
         .execute(conn))?;
     Ok(())
 }
@@ -475,9 +476,9 @@ pub fn lease(db: &mut Conn, ids: &[HookId], now: Time, until: Time) -> Result<Ve
         Conn::Pg(conn) => query().for_update().skip_locked().load(conn)?,
     };
     let leased: Vec<i64> = rows.iter().map(|row| row.0).collect();
-    on!(db, conn => diesel::update(hooks::table)
+    on!(db, conn => constant!(diesel::update(hooks::table)
         .filter(Fragment::<Bool>::new("hooks.id").in_ids(&leased))
-        .set(hooks::leased_until.eq(to_micros(until)))
+        .set(hooks::leased_until.eq(to_micros(until))))
         .execute(conn))?;
     let queue = |(hook, project, url, token, receiver, verify_tls, failures, due_at): Row| {
         let (hook, project, due_at) = (HookId::new(hook), project.map(ProjectId::new), from_micros_opt(due_at));
@@ -488,8 +489,8 @@ pub fn lease(db: &mut Conn, ids: &[HookId], now: Time, until: Time) -> Result<Ve
 
 /// Ends the lease of a queue that is next due at `due_at`, or is empty.
 pub fn release_queue(db: &mut Conn, hook: HookId, due_at: Option<Time>) -> Result<()> {
-    on!(db, conn => diesel::update(hooks::table.find(hook.get()))
-        .set((hooks::due_at.eq(due_at.map(to_micros)), hooks::leased_until.eq(None::<i64>)))
+    on!(db, conn => constant!(diesel::update(hooks::table.find(hook.get()))
+        .set((hooks::due_at.eq(due_at.map(to_micros)), hooks::leased_until.eq(None::<i64>))))
         .execute(conn))?;
     Ok(())
 }

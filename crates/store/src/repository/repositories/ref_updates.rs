@@ -13,6 +13,7 @@ use super::{REF_COLUMNS, RefColumns, RefRecord};
 use crate::{
     Conn, Result,
     conn::on,
+    constant::constant,
     postgres::PgConnection,
     repository::columns::Parsed,
     schema::{refs, repositories},
@@ -107,12 +108,14 @@ fn load_states<'a>(
 
 /// Looks up each name in the index. With `name = ANY (…)` PostgreSQL may read all refs of the repository instead.
 fn load_by_index(conn: &mut PgConnection, repository: RepositoryId, names: &[&str]) -> Result<Vec<RefColumns>> {
-    let rows: Vec<StoredRef> = diesel::sql_query(
-        "SELECT r.name, r.target, r.peeled FROM unnest($1) AS wanted (name) CROSS JOIN LATERAL \
+    let rows: Vec<StoredRef> = constant!(
+        diesel::sql_query(
+            "SELECT r.name, r.target, r.peeled FROM unnest($1) AS wanted (name) CROSS JOIN LATERAL \
          (SELECT * FROM refs WHERE repository_id = $2 AND refs.name = wanted.name COLLATE \"C\" LIMIT 1) r",
+        )
+        .bind::<Array<Text>, _>(names)
+        .bind::<BigInt, _>(repository.get())
     )
-    .bind::<Array<Text>, _>(names)
-    .bind::<BigInt, _>(repository.get())
     .load(conn)?;
     Ok(rows.into_iter().map(|row| (row.name, row.target, row.peeled)).collect())
 }
@@ -159,8 +162,8 @@ fn store_states(db: &mut Conn, repository: RepositoryId, states: &BTreeMap<&RefN
             .execute(conn))?;
     }
     if growth != 0 {
-        on!(db, conn => diesel::update(repositories::table.find(repository.get()))
-            .set(repositories::refs_bytes.eq(repositories::refs_bytes + growth))
+        on!(db, conn => constant!(diesel::update(repositories::table.find(repository.get()))
+            .set(repositories::refs_bytes.eq(repositories::refs_bytes + growth)))
             .execute(conn))?;
     }
     Ok(())
