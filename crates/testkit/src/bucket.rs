@@ -15,7 +15,7 @@ use axum::body::Bytes;
 use files::bucket::{Bucket, BucketOptions, Timeouts};
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
-    Request, Response, StatusCode,
+    Method, Request, Response, StatusCode,
     body::{Body, Frame, Incoming},
     server::conn::http1,
     service::service_fn,
@@ -51,6 +51,8 @@ struct Faults {
     fault: Option<Fault>,
     /// The number of requests that the fault affects.
     remaining: u32,
+    /// It affects only requests that join the parts of an upload.
+    only_completions: bool,
     /// The number of requests so far, by method.
     requests: Vec<String>,
 }
@@ -146,7 +148,13 @@ impl TestBucket {
     /// Makes the next requests fail.
     pub fn fail_next(&self, requests: u32, fault: Fault) {
         let mut faults = self.lock();
-        (faults.fault, faults.remaining) = (Some(fault), requests);
+        (faults.fault, faults.remaining, faults.only_completions) = (Some(fault), requests, false);
+    }
+
+    /// Makes the next request that joins the parts of an upload fail.
+    pub fn fail_next_completion(&self, fault: Fault) {
+        let mut faults = self.lock();
+        (faults.fault, faults.remaining, faults.only_completions) = (Some(fault), 1, true);
     }
 
     /// Ends the faults.
@@ -195,6 +203,11 @@ async fn serve_connection(connection: TcpStream, service: S3Service, faults: Arc
 fn next_fault(faults: &Mutex<Faults>, request: &Request<Incoming>) -> Option<Fault> {
     let mut faults = faults.lock().unwrap_or_else(PoisonError::into_inner);
     faults.requests.push(format!("{} {}", request.method(), request.uri().path()));
+    let joins_parts =
+        request.method() == Method::POST && request.uri().query().is_some_and(|query| query.contains("uploadId="));
+    if faults.only_completions && !joins_parts {
+        return None;
+    }
     faults.remaining = match (faults.fault, faults.remaining) {
         (None, _) | (_, 0) => return None,
         (Some(_), remaining) => remaining - 1,

@@ -10,12 +10,12 @@ use std::{
 
 use bytes::Bytes;
 use object_store::{
-    MultipartUpload, ObjectStore as _, PutMultipartOptions, PutOptions, PutPayload, path::Path as Location,
+    GetOptions, MultipartUpload, ObjectStore as _, PutMultipartOptions, PutOptions, PutPayload, path::Path as Location,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::task::{JoinSet, spawn_blocking};
 
-use super::{Bucket, BucketError, attributes, hex};
+use super::{Bucket, BucketError, attributes, hex, stored_checksum};
 use crate::Error;
 
 /// The size of a part; a store accepts at most 10,000 of them, and none below 5 MiB except the last one.
@@ -70,7 +70,12 @@ impl Bucket {
             PutMultipartOptions { attributes: attributes(&upload.checksum), ..PutMultipartOptions::default() };
         let mut parts = self.0.store.put_multipart_opts(&location, options).await.map_err(BucketError::from)?;
         let sent = match self.send_parts(&mut *parts, &upload, part_size).await {
-            Ok(()) => parts.complete().await.map(drop).map_err(|error| BucketError::from(error).into()),
+            Ok(()) => match parts.complete().await {
+                Ok(_) => return Ok(()),
+                // If the response was lost, the request was repeated, and the store no longer knows the upload.
+                Err(_) if self.contains(&location, &upload).await => return Ok(()),
+                Err(error) => Err(BucketError::from(error).into()),
+            },
             Err(error) => Err(error),
         };
         if sent.is_err() {
@@ -78,6 +83,14 @@ impl Bucket {
             let _ = parts.abort().await;
         }
         sent
+    }
+
+    /// Returns whether an object has the content of a file.
+    async fn contains(&self, location: &Location, upload: &Upload) -> bool {
+        let options = GetOptions::new().with_head(true);
+        self.0.store.get_opts(location, options).await.is_ok_and(|found| {
+            found.meta.size == upload.size && stored_checksum(&found).as_ref() == Some(&upload.checksum)
+        })
     }
 
     async fn send_parts(&self, parts: &mut dyn MultipartUpload, upload: &Upload, part_size: u64) -> Result<(), Error> {

@@ -128,6 +128,23 @@ async fn requests_are_repeated_until_the_store_answers() {
     }
 }
 
+/// The store has joined the parts then, and refuses to do it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_in_parts_succeeds_if_only_the_last_response_is_lost() {
+    let setup = Setup::new();
+    let content = bytes(9 << 20);
+    for fault in [Fault::NoAnswer, Fault::Torn] {
+        let key = format!("{fault:?}");
+        setup.server.fail_next_completion(fault);
+        setup.write(&key, &content).await.expect("written");
+        assert_eq!(setup.read(&key, None).await.expect("read").expect("there"), content, "{fault:?}");
+    }
+    setup.server.fail_next_completion(Fault::Refused("AccessDenied"));
+    let Err(WriteError::Failed(error)) = setup.write("b", &content).await else { panic!("it must fail") };
+    assert_eq!(error.to_string(), "the store failed: AccessDenied");
+    assert_eq!(setup.read("b", None).await.expect("asked"), None);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_stays_away_is_an_error_that_says_so() {
     let setup = Setup::new();
