@@ -17,7 +17,7 @@ use forge::{
     rate_limiter::NetworkRateLimiter,
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
-use model::hooks::DeliveryAttempt;
+use model::{SshEndpoint, hooks::DeliveryAttempt};
 use tower::ServiceExt as _;
 
 use crate::{
@@ -53,6 +53,7 @@ struct Inner {
     strict_transport: StrictTransport,
     openapi: bytes::Bytes,
     ssh_port: Option<u16>,
+    external_ssh: Option<SshEndpoint>,
     git: Option<GitHandler>,
     pages: Option<PageHandler>,
     webhook_sender: Option<WebhookSender>,
@@ -100,6 +101,8 @@ pub struct AppOptions {
     pub limit_options: LimitOptions,
     /// The SSH port, for clone URLs in responses.
     pub ssh_port: Option<u16>,
+    /// Where clients reach SSH, if that differs from the external URL and the SSH port.
+    pub external_ssh: Option<SshEndpoint>,
     /// Serves git over HTTP.
     pub git: Option<GitHandler>,
     /// Serves the web interface.
@@ -123,6 +126,7 @@ impl App {
             sign_in_limiter,
             limit_options,
             ssh_port,
+            external_ssh,
             git,
             pages,
             webhook_sender,
@@ -141,6 +145,7 @@ impl App {
             trusted_proxies: limit_options.trusted_proxies,
             openapi: openapi::document(&v3::routes()),
             ssh_port,
+            external_ssh,
             git,
             pages,
             webhook_sender,
@@ -162,6 +167,10 @@ impl App {
 
     pub(crate) fn ssh_port(&self) -> Option<u16> {
         self.0.ssh_port
+    }
+
+    pub(crate) fn external_ssh(&self) -> Option<&SshEndpoint> {
+        self.0.external_ssh.as_ref()
     }
 
     pub(crate) fn body_limit(&self) -> usize {

@@ -14,16 +14,16 @@ impl FromRequestParts<App> for Site {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
-        let ssh_port = app.ssh_port();
+        let site = |root: String| Self::new(root, app.ssh_port()).with_external_ssh(app.external_ssh().cloned());
         if let Some(url) = app.external_url() {
-            return Ok(Self::new(url, ssh_port));
+            return Ok(site(url.to_owned()));
         }
         let endpoint = parts.extensions.get::<PublicEndpoint>();
         let host_header = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = endpoint.and_then(|endpoint| endpoint.host.as_deref()).or_else(host_header);
         let host = host.filter(|host| is_host(host)).unwrap_or("localhost");
         let scheme = if endpoint.is_some_and(|endpoint| endpoint.secure) { "https" } else { "http" };
-        Ok(Self::new(format!("{scheme}://{host}"), ssh_port))
+        Ok(site(format!("{scheme}://{host}")))
     }
 }
 

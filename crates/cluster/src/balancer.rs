@@ -73,7 +73,10 @@ fn configuration(
     }
     for (number, (http, ssh)) in (1..).zip(nodes) {
         text = text.replace(&format!(" node{number}:8080"), &format!(" {http}"));
-        text = text.replace(&format!(" node{number}:2222"), &format!(" {ssh} check port {}", http.port()));
+        // The first backend for SSH checks the nodes, the one for when none is ready does not.
+        let node = format!(" node{number}:2222");
+        text = text.replacen(&node, &format!(" {ssh} check port {}", http.port()), 1);
+        text = text.replace(&node, &format!(" {ssh}"));
     }
     text
 }
@@ -100,6 +103,15 @@ mod tests {
             assert!(text.contains(line), "{line} is missing in {text}");
         }
         assert!(!text.contains(" node1:") && !text.contains("httpclose"), "{text}");
+        let backend = |name: &str| {
+            let start = text.find(&format!("backend {name}\n    mode")).expect(name);
+            text[start..].split("\n\n").next().expect("a section")
+        };
+        assert_eq!(backend("ssh_nodes").matches(" check port 800").count(), 3, "{text}");
+        let unchecked = backend("all_ssh_nodes");
+        assert_eq!(unchecked.matches("server node").count(), 3, "{text}");
+        assert!(unchecked.contains("server node3 127.0.0.1:2003\n") && !unchecked.contains("check"), "{text}");
+        assert!(unchecked.contains("default-server send-proxy-v2\n"), "{text}");
         let text = configuration(address(80), address(22), &nodes, Connections::Closed);
         assert!(text.contains("frontend http\n    option httpclose\n"), "{text}");
     }

@@ -57,7 +57,7 @@ pub use refs::{RefChange, RefKind, RefName};
 pub use releases::Release;
 pub use roles::Role;
 pub use runners::Runner;
-pub use site::Site;
+pub use site::{DEFAULT_SSH_PORT, Site, SshEndpoint};
 pub use statuses::CommitStatus;
 pub use storage::StorageId;
 pub use tokens::{Scope, Token};

@@ -21,6 +21,7 @@ mod migrate;
 mod migrate_store;
 mod monitoring;
 mod permissions;
+mod readiness_log;
 mod repository;
 mod runner;
 mod secret_variables;

@@ -1,6 +1,6 @@
 //! Routes for monitoring: liveness, readiness and metrics.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use axum::{
@@ -13,6 +13,8 @@ use axum::{
 use forge::{Caller, Forge, deliveries, disk_space::DiskStatus, nodes, tasks};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::time::timeout;
+
+use crate::readiness_log::{Dependency, NotReady, ReadinessLog};
 
 /// The upper bounds of histogram buckets, in seconds.
 const SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -38,13 +40,19 @@ pub(crate) fn routes(forge: Forge, metrics: PrometheusHandle) -> Router {
         .route("/-/health", get(health))
         .route("/-/ready", get(ready))
         .route("/-/metrics", get(serve_metrics))
-        .with_state((forge, metrics))
+        .with_state(Monitoring { forge, metrics, readiness_log: Arc::default() })
 }
 
-type MonitoringState = State<(Forge, PrometheusHandle)>;
+/// The state of the routes.
+#[derive(Clone)]
+struct Monitoring {
+    forge: Forge,
+    metrics: PrometheusHandle,
+    readiness_log: Arc<ReadinessLog>,
+}
 
 /// Liveness. A full disk is reported but not an error, because reads still work.
-async fn health(State((forge, _)): MonitoringState) -> String {
+async fn health(State(Monitoring { forge, .. }): State<Monitoring>) -> String {
     describe_disk_problem(&forge).await.map_or_else(|| "ok\n".to_owned(), |problem| format!("degraded: {problem}\n"))
 }
 
@@ -73,54 +81,51 @@ fn describe_disk_status(status: DiskStatus) -> Option<String> {
 }
 
 /// Readiness: whether the database and the store respond, and the server is not about to stop.
-async fn ready(State((forge, _)): MonitoringState) -> Response {
+async fn ready(State(Monitoring { forge, readiness_log, .. }): State<Monitoring>) -> Response {
     if forge.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
     }
-    match timeout(READY_TIMEOUT, forge.read(Caller::anonymous(), |tx| tx.ping())).await {
-        Ok(Ok(())) if !store_responds(&forge).await => {
-            (StatusCode::SERVICE_UNAVAILABLE, "the store does not respond\n").into_response()
-        }
-        Ok(Ok(())) => {
-            let status = disk_status(&forge).await.unwrap_or(DiskStatus::Enough);
-            let is_local = matches!(status, DiskStatus::Low { .. } | DiskStatus::Full);
-            match describe_disk_status(status) {
-                None => "ready\n".into_response(),
-                // Other nodes have disks of their own.
-                Some(problem) if is_local && forge.has_shared_files() => {
-                    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {problem}\n")).into_response()
-                }
-                Some(problem) => format!("ready, but degraded: {problem}\n").into_response(),
-            }
-        }
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "not ready");
-            (StatusCode::SERVICE_UNAVAILABLE, "the database does not respond\n").into_response()
-        }
-        Err(_) => {
-            tracing::warn!("not ready: the database does not respond in time");
-            (StatusCode::SERVICE_UNAVAILABLE, "the database does not respond\n").into_response()
-        }
+    let readiness = check_readiness(&forge).await;
+    readiness_log.record(readiness.as_ref().err());
+    match readiness {
+        Ok(None) => "ready\n".into_response(),
+        Ok(Some(problem)) => format!("ready, but degraded: {problem}\n").into_response(),
+        Err(NotReady { message, .. }) => (StatusCode::SERVICE_UNAVAILABLE, message + "\n").into_response(),
     }
 }
 
-/// Returns whether the bucket with the files responds; a folder always does.
-async fn store_responds(forge: &Forge) -> bool {
-    match timeout(READY_TIMEOUT, forge.ping_store()).await {
-        Ok(Ok(())) => true,
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "not ready");
-            false
+/// Returns what is degraded, if anything, or why the server is not ready.
+async fn check_readiness(forge: &Forge) -> Result<Option<String>, NotReady> {
+    let ping = forge.read(Caller::anonymous(), |tx| tx.ping());
+    expect_response(Dependency::Database, ping).await?;
+    // A folder always responds.
+    expect_response(Dependency::Store, forge.ping_store()).await?;
+    let status = disk_status(forge).await.unwrap_or(DiskStatus::Enough);
+    let is_local = matches!(status, DiskStatus::Low { .. } | DiskStatus::Full);
+    match describe_disk_status(status) {
+        // Other nodes have disks of their own.
+        Some(problem) if is_local && forge.has_shared_files() => {
+            Err(NotReady { dependency: Dependency::Disk, message: format!("not ready: {problem}"), reason: problem })
         }
-        Err(_) => {
-            tracing::warn!("not ready: the store does not respond in time");
-            false
-        }
+        problem => Ok(problem),
     }
+}
+
+/// Waits until the database or the store responds.
+async fn expect_response(
+    dependency: Dependency,
+    response: impl Future<Output = forge::Result<()>>,
+) -> Result<(), NotReady> {
+    let reason = match timeout(READY_TIMEOUT, response).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no response within {} s", READY_TIMEOUT.as_secs()),
+    };
+    Err(NotReady { dependency, message: format!("the {dependency} does not respond"), reason })
 }
 
 /// Prometheus metrics, for clients on this machine and for administrators.
-async fn serve_metrics(State((forge, metrics)): MonitoringState, request: Request) -> Response {
+async fn serve_metrics(State(Monitoring { forge, metrics, .. }): State<Monitoring>, request: Request) -> Response {
     let caller = if is_local(&request) { Caller::system() } else { api::caller_from_headers(request.headers()) };
     let count = |tx: &mut forge::ReadTx<'_>| Ok((tasks::count(tx)?, deliveries::queue_stats(tx)?, nodes::count(tx)?));
     let (task_counts, deliveries, nodes) = match forge.read(caller, count).await {

@@ -254,6 +254,7 @@ impl TestForgeBuilder {
             sign_in_limiter,
             limit_options: self.limit_options,
             ssh_port: Some(22),
+            external_ssh: None,
             git: None,
             pages: Some(page_handler(pages)),
             webhook_sender: self.webhook_sender,

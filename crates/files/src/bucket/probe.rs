@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 
 use object_store::{ObjectStore as _, ObjectStoreExt as _, PutOptions, PutPayload, path::Path as Location};
 use sha2::{Digest as _, Sha256};
+use tracing::{Dispatch, instrument::WithSubscriber as _};
 
 use super::{
     Bucket, BucketError, attributes,
@@ -24,10 +25,12 @@ impl Bucket {
         self.wait(async move { Ok(this.try_all(&location).await?) })
     }
 
-    /// Fails if the bucket does not answer; nothing is written.
+    /// Fails if the bucket does not answer; nothing is written. Nothing is logged either, because this is called every few seconds:
+    /// the library would log each attempt.
     pub async fn ping(&self) -> Result<(), Error> {
         let (this, location) = (self.clone(), self.location(&format!("{FOLDER}/none"))?);
-        self.run(async move { this.head(&location).await }).await.map(drop)
+        let asked = async move { this.head(&location).await };
+        self.run(asked.with_subscriber(Dispatch::none())).await.map(drop)
     }
 
     async fn try_all(&self, location: &Location) -> Result<(), BucketError> {

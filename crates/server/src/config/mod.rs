@@ -6,7 +6,7 @@ mod settings;
 mod sources;
 
 use std::{
-    net::{SocketAddr, ToSocketAddrs as _},
+    net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _},
     num::{NonZeroU16, NonZeroU32},
     path::PathBuf,
     time::Duration,
@@ -14,6 +14,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use api::{Dialect, TrustedProxies, parse_proxy};
+use model::{DEFAULT_SSH_PORT, SshEndpoint};
 use store::Database;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
@@ -39,6 +40,7 @@ pub(crate) struct Config {
     pub(crate) ssh_listen: Option<SocketAddr>,
     pub(crate) dialect: Dialect,
     pub(crate) external_url: Option<String>,
+    pub(crate) external_ssh: Option<SshEndpoint>,
     pub(crate) allow_local_network: bool,
     pub(crate) hook_times: TimeFormat,
     pub(crate) max_body_size: usize,
@@ -112,6 +114,7 @@ fn check(settings: Settings) -> Result<Config> {
         ssh_listen: settings.ssh_listen.as_deref().map(parse_listen).transpose()?,
         dialect,
         external_url: settings.external_url.map(check_url).transpose()?,
+        external_ssh: settings.external_ssh_url.as_deref().map(parse_ssh_url).transpose()?,
         allow_local_network: settings.allow_local_network,
         hook_times: settings.hook_time_format.into(),
         max_body_size: usize::try_from(settings.max_body_size.bytes()).unwrap_or(usize::MAX),
@@ -201,6 +204,35 @@ fn check_url(url: String) -> Result<String> {
     Err(anyhow!("invalid external-url {url}: expected https://host or https://host/prefix"))
 }
 
+/// Parses the public URL of SSH. A path is refused because the path of a project follows the host directly.
+fn parse_ssh_url(url: &str) -> Result<SshEndpoint> {
+    const EXPECTED: &str = "expected ssh://host or ssh://host:port";
+    let invalid = || anyhow!("invalid external-ssh-url {url}: {EXPECTED}");
+    let authority = url.strip_prefix("ssh://").ok_or_else(invalid)?;
+    let authority = authority.strip_suffix('/').unwrap_or(authority);
+    let address = match authority.rsplit_once('@') {
+        None => authority,
+        Some(("git", address)) => address,
+        // Not repeated, because the error may be logged.
+        Some((user, _)) if user.contains(':') => bail!("external-ssh-url contains a password; {EXPECTED}"),
+        Some(_) => bail!("invalid external-ssh-url {url}: the user is always git; {EXPECTED}"),
+    };
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) if !address.ends_with(']') => {
+            (host, port.parse::<NonZeroU16>().map_err(|_| invalid())?.get())
+        }
+        _ => (address, DEFAULT_SSH_PORT),
+    };
+    let is_host = match host.strip_prefix('[') {
+        Some(address) => address.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok()),
+        None => {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            !host.is_empty() && !host.starts_with('-') && host.bytes().all(is_plain)
+        }
+    };
+    if is_host { Ok(SshEndpoint { host: host.into(), port }) } else { Err(invalid()) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -251,6 +283,47 @@ mod tests {
     }
 
     #[test]
+    fn the_public_url_of_ssh_is_a_host_and_a_port() {
+        let check = |url: &str, expected: (&str, u16)| {
+            let SshEndpoint { host, port } = parse_ssh_url(url).expect(url);
+            assert_eq!((&*host, port), expected, "{url}");
+        };
+        check("ssh://git.example.com", ("git.example.com", 22));
+        check("ssh://git.example.com/", ("git.example.com", 22));
+        check("ssh://git.example.com:2222", ("git.example.com", 2222));
+        check("ssh://git@git.example.com:22", ("git.example.com", 22));
+        check("ssh://192.0.2.1", ("192.0.2.1", 22));
+        check("ssh://[2001:db8::1]", ("[2001:db8::1]", 22));
+        check("ssh://git@[2001:db8::1]:2222", ("[2001:db8::1]", 2222));
+        for wrong in [
+            "git.example.com",
+            "git@git.example.com:",
+            "https://git.example.com",
+            "ssh://",
+            "ssh://:22",
+            "ssh://host:",
+            "ssh://host:0",
+            "ssh://host:65536",
+            "ssh://host/path",
+            "ssh://host?query",
+            "ssh://host#fragment",
+            "ssh://-oProxyCommand=x",
+            "ssh://2001:db8::1",
+            "ssh://[host]",
+            "ssh://git@git@host",
+            "ssh://a b",
+        ] {
+            let error = parse_ssh_url(wrong).expect_err(wrong).to_string();
+            assert!(error.starts_with(&format!("invalid external-ssh-url {wrong}: ")), "{error}");
+            assert!(error.ends_with("expected ssh://host or ssh://host:port"), "{error}");
+        }
+        let error = parse_ssh_url("ssh://ann@host").expect_err("refused").to_string();
+        assert!(error.contains(": the user is always git; "), "{error}");
+        let error = parse_ssh_url("ssh://git:planted@host").expect_err("refused").to_string();
+        assert_eq!(error, "external-ssh-url contains a password; expected ssh://host or ssh://host:port");
+    }
+
+    #[test]
     fn a_log_filter_with_a_word_that_is_not_a_level_is_refused() {
         let check = |log: &str| check_log_filter(&LogFilter { log: log.to_owned() });
         for fine in ["info", "WARN", "off", "info,forge=debug", "api=debug", "warn,wire::ssh=trace", "0"] {
@@ -283,6 +356,10 @@ mod tests {
         check(
             &["--external-url", "ftp://x"],
             "invalid external-url ftp://x: expected https://host or https://host/prefix",
+        );
+        check(
+            &["--external-ssh-url", "https://git.example.org"],
+            "invalid external-ssh-url https://git.example.org: expected ssh://host or ssh://host:port",
         );
         check(
             &["--trusted-proxies", "10.0.0.0/8,10.0.0.0/99"],

@@ -26,6 +26,10 @@ pub(crate) struct Settings {
     /// Public URL of this server, for links in responses and webhooks; if not set, it is taken from each request
     #[arg(long, env = "GABLE_EXTERNAL_URL", value_name = "URL")]
     pub(super) external_url: Option<String>,
+    /// Public URL of SSH (ssh://host or ssh://host:port), for clone URLs in responses and webhooks; if not set, they have the host of
+    /// `external-url` and the port of `ssh-listen`
+    #[arg(long, env = "GABLE_EXTERNAL_SSH_URL", value_name = "URL")]
+    pub(super) external_ssh_url: Option<String>,
     /// Allow imports and project webhooks to reach loopback and private addresses
     #[arg(long, env = "GABLE_ALLOW_LOCAL_NETWORK", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", default_value = "false")]

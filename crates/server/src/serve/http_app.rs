@@ -38,6 +38,7 @@ pub(super) fn create(
         sign_in_limiter,
         limit_options: limit_options(config),
         ssh_port,
+        external_ssh: config.external_ssh.clone(),
         git: Some(git_handler(GitHttp::new(transfers.clone(), config.sign_ins_per_minute))),
         pages: Some(page_handler(pages)),
         webhook_sender: Some(webhook_sender(webhook_client.clone())),
@@ -56,6 +57,13 @@ fn visible_settings(config: &Config) -> Vec<(&'static str, String)> {
         ("listen", config.listen.to_string()),
         ("ssh-listen", config.ssh_listen.map_or_else(|| "off".to_owned(), |address| address.to_string())),
         ("external-url", config.external_url.clone().unwrap_or_else(|| "that of each request".to_owned())),
+        (
+            "external-ssh-url",
+            config
+                .external_ssh
+                .as_ref()
+                .map_or_else(|| "host of external-url, port of ssh-listen".to_owned(), ToString::to_string),
+        ),
         ("tls", yes(config.tls.is_some())),
         ("max-body-size", size(config.max_body_size as u64)),
         ("max-upload-size", size(config.max_upload_size)),

@@ -222,7 +222,7 @@ async fn serve(
 /// Starts the forge. Links in webhooks use the external URL, or else the address of the main listener.
 fn start_forge(options: Options, config: &Config, listeners: &Listeners) -> Result<Forge> {
     let url = config.external_url.clone().unwrap_or_else(|| listeners.url());
-    let site = Site::new(url, listeners.ssh_port());
+    let site = Site::new(url, listeners.ssh_port()).with_external_ssh(config.external_ssh.clone());
     let payload_renderer = Arc::new(JsonPayloadRenderer::new(site, config.hook_times));
     Ok(Forge::start(Options { payload_renderer, ..options })?)
 }
@@ -274,6 +274,11 @@ fn report_ready(config: &Config, folder: &DataFolder, listeners: &Listeners) {
         warn!(
             "links in webhooks point to {}, which only this machine can reach; set external-url to the URL that clients use",
             listeners.url()
+        );
+    }
+    if config.external_ssh.is_some() && listeners.ssh_port().is_none() {
+        warn!(
+            "external-ssh-url is set, but this server does not listen for SSH; set ssh-listen, unless other nodes do"
         );
     }
     let also = listeners.display_ssh_address().map(|ssh| format!(" and ssh://git@{ssh}")).unwrap_or_default();

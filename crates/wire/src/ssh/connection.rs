@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    mem,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -11,7 +12,7 @@ use forge::{
     transport::{self, KeyHolder},
 };
 use russh::{
-    Channel, ChannelId, ChannelOpenFailure, Pty,
+    Channel, ChannelId, ChannelOpenFailure, Disconnect, Pty,
     keys::{Algorithm, HashAlg, PublicKey},
     server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey},
 };
@@ -23,6 +24,7 @@ use super::{
     Shared,
     channel::{self, ChannelHandler},
 };
+use crate::messages;
 
 /// The only username; clients are identified by their key.
 const USER: &str = "git";
@@ -56,9 +58,16 @@ pub(super) struct AuthAttempts {
     keys: usize,
     /// The fingerprint of the last key.
     last_key: Option<String>,
+    /// Whether the last lookup of a key failed.
+    lookup_failed: bool,
 }
 
 impl AuthAttempts {
+    /// Returns whether the server could not find out if the client may sign in. Then it has not failed to.
+    pub(super) fn are_undecided(&self) -> bool {
+        self.lookup_failed
+    }
+
     /// Logs a failed sign-in, if the client has tried to authenticate at all.
     pub(super) fn log_failure(&self, peer: SocketAddr) {
         let Some(user) = &self.user else { return };
@@ -69,6 +78,14 @@ impl AuthAttempts {
         let key = self.last_key.as_deref();
         warn!(%address, transport, user = user.as_str(), keys = self.keys, key, "sign-in failed");
     }
+}
+
+/// Whether a key may be used to sign in.
+enum KeyLookup {
+    Found(KeyHolder),
+    Refused,
+    /// It could not be found out, for example because the database cannot be reached.
+    Failed,
 }
 
 /// Counts an open channel until dropped.
@@ -104,23 +121,29 @@ impl Connection {
         }
     }
 
-    /// Returns the holder of a key, if it may be used to sign in.
-    async fn find_key_holder(&self, user: &str, key: &PublicKey, algorithm: &Algorithm) -> Option<KeyHolder> {
+    /// Looks up the holder of a key.
+    async fn look_up(&self, user: &str, key: &PublicKey, algorithm: &Algorithm) -> KeyLookup {
         // SHA-1 signatures are insecure.
         if user != USER || matches!(algorithm, Algorithm::Rsa { hash: None }) {
-            return None;
+            return KeyLookup::Refused;
         }
-        let text = key.to_openssh().ok()?;
+        let Ok(text) = key.to_openssh() else { return KeyLookup::Refused };
         // The comment is not part of the key.
         let line: Vec<&str> = text.split(' ').take(2).collect();
-        match transport::key_holder(self.shared.transfers.forge(), &line.join(" ")).await {
-            Ok(holder) => Some(holder),
-            Err(forge::Error::Unauthenticated) => None,
-            Err(error) => {
-                warn!(address = %self.peer.ip(), key = %key.fingerprint(HashAlg::Sha256), %error, "cannot look up an SSH key");
-                None
-            }
+        let found = transport::key_holder(self.shared.transfers.forge(), &line.join(" ")).await;
+        let (lookup, error) = match found {
+            Ok(holder) => (KeyLookup::Found(holder), None),
+            Err(forge::Error::Unauthenticated) => (KeyLookup::Refused, None),
+            Err(error) => (KeyLookup::Failed, Some(error)),
+        };
+        let had_failed = {
+            let mut auth_attempts = self.auth_attempts.lock().unwrap_or_else(PoisonError::into_inner);
+            mem::replace(&mut auth_attempts.lookup_failed, error.is_some())
+        };
+        if let Some(error) = error.filter(|_| !had_failed) {
+            warn!(address = %self.peer.ip(), key = %key.fingerprint(HashAlg::Sha256), %error, "cannot look up an SSH key");
         }
+        lookup
     }
 }
 
@@ -136,22 +159,29 @@ impl Handler for Connection {
     /// The key is only offered and not proven, so the connection is not authenticated yet.
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, russh::Error> {
         self.record_attempt(user, Some(offer.public_key));
-        match self.find_key_holder(user, offer.public_key, offer.algorithm).await {
-            Some(_) => Ok(Auth::Accept),
-            None => Ok(Auth::reject()),
+        match self.look_up(user, offer.public_key, offer.algorithm).await {
+            // If the lookup has failed, the client goes on to `auth_succeeded`, where it can be told.
+            KeyLookup::Found(_) | KeyLookup::Failed => Ok(Auth::Accept),
+            KeyLookup::Refused => Ok(Auth::reject()),
         }
     }
 
     /// The client has proven possession of the key.
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
-        let Some(holder) = self.find_key_holder(user, key.public_key, key.algorithm).await else {
-            return Ok(Auth::reject());
-        };
-        self.user = Some((holder.caller, holder.name.into()));
+        match self.look_up(user, key.public_key, key.algorithm).await {
+            KeyLookup::Found(holder) => self.user = Some((holder.caller, holder.name.into())),
+            // A rejection would be shown as `Permission denied`. Without a user, `auth_succeeded` ends the connection.
+            KeyLookup::Failed => {}
+            KeyLookup::Refused => return Ok(Auth::reject()),
+        }
         Ok(Auth::Accept)
     }
 
-    async fn auth_succeeded(&mut self, _session: &mut Session) -> Result<(), russh::Error> {
+    /// Ends the connection with a reason if the key could not be looked up; no other packet of the client is read then.
+    async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), russh::Error> {
+        if self.user.is_none() {
+            return session.disconnect(Disconnect::ServiceNotAvailable, messages::UNAVAILABLE, "");
+        }
         debug!(peer = %self.peer, "signed in over SSH");
         self.state.send_modify(|state| state.authenticated = true);
         Ok(())

@@ -261,8 +261,11 @@ async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, peer: SocketAd
         }
     }
     if !is_authenticated && !state_rx.borrow().authenticated && !shared.stopping.is_cancelled() {
-        shared.connection_rate.record_failure(peer.ip());
-        auth_attempts.lock().unwrap_or_else(PoisonError::into_inner).log_failure(peer);
+        let auth_attempts = auth_attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        if !auth_attempts.are_undecided() {
+            shared.connection_rate.record_failure(peer.ip());
+            auth_attempts.log_failure(peer);
+        }
     }
     // Channels end with their connection; waits until their processes have been dropped.
     cancel.cancel();

@@ -582,6 +582,36 @@ fn flags_override_variables_and_variables_override_the_file() {
 }
 
 #[test]
+fn clone_urls_have_the_public_address_of_ssh() {
+    let instance = TestInstance::new();
+    let clone_urls = |server: &ServerProcess, name: &str| {
+        let project = server.root().post("/api/v3/projects", &json!({ "name": name })).json();
+        let file = json!({ "file_path": "a", "branch_name": "master", "content": "a", "commit_message": "a" });
+        let id = project["id"].as_i64().expect("an id");
+        assert_eq!(server.root().post(&format!("/api/v3/projects/{id}/repository/files"), &file).status, 201);
+        let event = server.root().get(&format!("/api/v3/projects/{id}/events")).json()[0]["data"].clone();
+        assert_eq!(event["project"]["git_ssh_url"], project["ssh_url_to_repo"], "{event}");
+        project["ssh_url_to_repo"].as_str().expect("a URL").to_owned()
+    };
+    let serve = || instance.serve().with_root_credentials().args(&["--external-url", "https://code.example.org"]);
+    let listen = ["--ssh-listen", "127.0.0.1:0"];
+    let warning = "external-ssh-url is set, but this server does not listen for SSH";
+
+    let server = serve().args(&listen).start();
+    let port = server.ssh_url.as_deref().and_then(|url| url.rsplit_once(':')).expect("a port").1.to_owned();
+    assert_eq!(clone_urls(&server, "one"), format!("ssh://git@code.example.org:{port}/root/one.git"));
+    server.stop();
+    let server = serve().args(&listen).env("GABLE_EXTERNAL_SSH_URL", "ssh://git.example.org").start();
+    assert_eq!(clone_urls(&server, "two"), "git@git.example.org:root/two.git");
+    assert!(!server.stop().stderr.contains(warning));
+    // Other nodes may listen for SSH.
+    let server = serve().args(&["--external-ssh-url", "ssh://git.example.org:2222"]).start();
+    assert_eq!(clone_urls(&server, "three"), "ssh://git@git.example.org:2222/root/three.git");
+    let log = server.stop().stderr;
+    assert!(log.contains(warning), "{log}");
+}
+
+#[test]
 fn health_readiness_and_metrics_are_served() {
     let instance = TestInstance::new();
     let server = instance.start();

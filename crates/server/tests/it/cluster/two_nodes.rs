@@ -76,8 +76,10 @@ fn without_the_store_cached_repositories_are_readable_and_writes_are_refused() {
     assert_eq!(cluster.clone(&node, "cached"), large_content());
     assert_eq!(node.anonymous().get("/-/ready").to_string(), "200 ready\n");
     cluster.bucket.fail_next(u32::MAX, Fault::Unavailable);
-    let ready = node.anonymous().try_get("/-/ready").expect("answered");
-    assert_eq!(ready.to_string(), "503 the store does not respond\n");
+    for _ in 0..3 {
+        let ready = node.anonymous().try_get("/-/ready").expect("answered");
+        assert_eq!(ready.to_string(), "503 the store does not respond\n");
+    }
     assert_eq!(cluster.clone(&node, "cached"), large_content());
     let refused = node.root().try_upload("/api/v3/projects/1/uploads", "note.txt", "lost").expect("answered");
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")), "{refused}");
@@ -88,6 +90,10 @@ fn without_the_store_cached_repositories_are_readable_and_writes_are_refused() {
         std::thread::sleep(Duration::from_millis(100));
     }
     node.root().try_upload("/api/v3/projects/1/uploads", "note.txt", "kept").expect("answered").json();
+    let log = node.stop().stderr;
+    for change in ["WARN gable::readiness_log: not ready", "INFO gable::readiness_log: ready again"] {
+        assert_eq!(log.matches(change).count(), 1, "{log}");
+    }
 }
 
 #[test]

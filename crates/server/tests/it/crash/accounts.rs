@@ -223,7 +223,9 @@ fn a_server_survives_an_outage_of_postgresql() {
     assert_eq!(add("during@example.org"), 503);
     assert_eq!(root.get("/api/v3/user").status, 503);
     assert_eq!(root.get("/-/health").to_string(), "200 ok\n");
-    assert_eq!(root.get("/-/ready").to_string(), "503 the database does not respond\n");
+    for _ in 0..5 {
+        assert_eq!(root.get("/-/ready").to_string(), "503 the database does not respond\n");
+    }
     instance.end_outage();
     let start = Instant::now();
     while root.get("/-/ready").status != 200 {
@@ -235,4 +237,8 @@ fn a_server_survives_an_outage_of_postgresql() {
         assert_eq!(root.get("/api/v3/user").status, 200);
     }
     assert_eq!(addresses_of(&root).len(), 40);
+    let log = server.stop().stderr;
+    for change in ["WARN gable::readiness_log: not ready", "INFO gable::readiness_log: ready again"] {
+        assert_eq!(log.matches(change).count(), 1, "{log}");
+    }
 }

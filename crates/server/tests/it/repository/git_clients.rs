@@ -733,6 +733,40 @@ fn a_failed_sign_in_is_logged_with_its_address_and_never_with_a_secret() {
     assert!(!log.contains("s3cret-guess") && !log.contains("hunter2") && !log.contains("forged"), "{log}");
 }
 
+#[test]
+fn a_user_learns_over_ssh_that_the_database_is_away_and_is_not_throttled() {
+    // Three failures per minute are allowed over SSH.
+    let setup = GitServer::start_with(&["--sign-ins-per-minute", "1"]);
+    let ann = setup.person("ann");
+    make_project(&ann, "rocket", 0);
+    let url = setup.url(Some(&ann), Transport::Ssh, "ann/rocket");
+    setup.git_ok(Some(&ann), ".", &["ls-remote", &url]);
+    let is_postgres = setup.instance.database_url().is_some();
+    if is_postgres {
+        setup.instance.begin_outage();
+    } else {
+        setup.instance.execute("ALTER TABLE keys RENAME TO lost");
+    }
+    for _ in 0..6 {
+        let error = setup.git_refused(Some(&ann), ".", &["ls-remote", &url]);
+        assert!(error.contains(":7: the server is temporarily unavailable; try again later"), "{error}");
+        assert!(!error.contains("Permission denied"), "{error}");
+    }
+    if is_postgres {
+        setup.instance.end_outage();
+    } else {
+        setup.instance.execute("ALTER TABLE lost RENAME TO keys");
+    }
+    let start = Instant::now();
+    while !setup.git(Some(&ann), ".", &["ls-remote", &url]).status.success() {
+        assert!(start.elapsed() < WAIT_TIMEOUT, "it does not recover");
+        thread::sleep(Duration::from_millis(100));
+    }
+    let log = setup.server.stop().stderr;
+    assert!(!log.contains("sign-in failed") && !log.contains("SSH connections are refused"), "{log}");
+    assert!(log.matches("cannot look up an SSH key").count() >= 6, "{log}");
+}
+
 /// Starts a proxy that names this client in the header of the PROXY protocol; returns its port.
 fn start_balancer(server: String, client: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
