@@ -345,22 +345,42 @@ impl BindingUpdater {
     }
 }
 
-/// Binds a restored folder and database. The instance id stays, but neither matches the original any more.
+/// Binds a restored folder and database. The copy is an instance of its own, so neither is used with the original.
 pub(crate) fn bind_restored(folder: &Path, database: &Database) -> Result<()> {
-    let mut db = database.connect_writer()?;
     // A backup of an older version has no binding; the first start creates it.
-    let Some(old) = instance::find(&mut db).map_err(binding_error)? else { return Ok(()) };
-    let binding = Binding { generation: old.generation + 1, mark: random_text(), previous_mark: None, ..old };
-    db.write(|db| instance::replace(db, &binding)).map_err(binding_error)?;
+    let Some(binding) = assign_new_id(database)? else { return Ok(()) };
     write_record(folder, &binding)
+}
+
+/// Binds a folder to which all files of an instance were copied to the database of that instance.
+pub(crate) fn bind_moved(folder: &Path, database: &Database) -> Result<()> {
+    let Some(binding) = replace_binding(database, |id| id)? else { return Ok(()) };
+    write_record(folder, &binding)
+}
+
+/// Makes a database that was restored from a backup another instance than the original. Returns its binding, if it has one.
+pub(crate) fn assign_new_id(database: &Database) -> Result<Option<Binding>> {
+    replace_binding(database, |_| random_text())
 }
 
 /// Gives the database a new mark, so that no data folder matches it any more.
 pub(crate) fn unbind_folder(database: &Database) -> Result<()> {
+    replace_binding(database, |id| id).map(drop)
+}
+
+/// Replaces the mark of a database, and its instance id by the result of `id`. Returns the new binding, if it had one.
+fn replace_binding(database: &Database, id: impl FnOnce(String) -> String) -> Result<Option<Binding>> {
     let mut db = database.connect_writer()?;
-    let Some(old) = instance::find(&mut db).map_err(binding_error)? else { return Ok(()) };
-    let binding = Binding { generation: old.generation + 1, mark: random_text(), previous_mark: None, ..old };
-    db.write(|db| instance::replace(db, &binding)).map_err(binding_error)
+    let Some(old) = instance::find(&mut db).map_err(binding_error)? else { return Ok(None) };
+    let binding = Binding {
+        instance_id: id(old.instance_id),
+        generation: old.generation + 1,
+        mark: random_text(),
+        previous_mark: None,
+        key_check: old.key_check,
+    };
+    db.write(|db| instance::replace(db, &binding)).map_err(binding_error)?;
+    Ok(Some(binding))
 }
 
 /// Binds the folder to the database into which its rows were copied instead of the old one.

@@ -215,7 +215,7 @@ impl<'a> Migration<'a> {
             ]);
         }
         finish_copy((&self.bucket, &target), &is_copied, progress)?;
-        instance::bind_restored(folder.path(), &self.database)?;
+        instance::bind_moved(folder.path(), &self.database)?;
         folder.remove_bucket_note()?;
         self.finish_folder(&forge)?;
         Ok(vec![

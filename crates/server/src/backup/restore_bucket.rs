@@ -109,9 +109,7 @@ fn restore(
             progress.warn(&format!("the trace of job {job} is missing or incomplete"));
         }
     }
-    // No copy of the original data folder matches the database.
-    instance::unbind_folder(database)?;
-    let binding = store::instance::find(&mut database.connect_reader()?)?;
+    let binding = instance::assign_new_id(database)?;
     let binding =
         binding.context("the backup was made by a version that did not know stores; restore it into a data folder")?;
     shared_instance::write_id(bucket, ID_KEY, &binding.instance_id)?;
