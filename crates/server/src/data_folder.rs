@@ -170,6 +170,13 @@ impl DataFolder {
 
     /// Opens the database of an existing instance. One without tables or of another folder is refused; none is created.
     pub(crate) fn existing_database(&self, url: Option<&str>) -> Result<Database> {
+        let database = self.database_with_tables(url)?;
+        self.check_binding(&database)?;
+        Ok(database)
+    }
+
+    /// Opens the database of an existing instance, which may belong to another folder or bucket.
+    pub(crate) fn database_with_tables(&self, url: Option<&str>) -> Result<Database> {
         self.ensure_usable()?;
         if url.is_none() {
             ensure_database_exists(&self.path)?;
@@ -182,11 +189,15 @@ impl DataFolder {
             error => error.into(),
         })?;
         ensure_has_tables(&self.path, &schema)?;
-        match self.shared {
-            Some(_) => shared_instance::check_existing(&self.files()?, &database)?,
-            None => instance::check_existing(&self.path, &database)?,
-        }
         Ok(database)
+    }
+
+    /// Returns an error if the database does not belong to this folder or to the bucket.
+    pub(crate) fn check_binding(&self, database: &Database) -> Result<()> {
+        match self.shared {
+            Some(_) => shared_instance::check_existing(&self.files()?, database),
+            None => instance::check_existing(&self.path, database),
+        }
     }
 
     /// Returns an error if a restore was interrupted, or if the files of the instance are in a bucket.

@@ -61,7 +61,7 @@ pub struct DoctorOptions {
     pub fix: bool,
     /// Whether remedies include deleting the rows of missing files.
     pub forget_missing: bool,
-    /// Whether a server uses the folder: then its files are not touched.
+    /// Whether a server uses the folder or the bucket: then its files are not touched.
     pub server_running: bool,
     /// Where to move orphaned files and repositories.
     pub lost_and_found: PathBuf,

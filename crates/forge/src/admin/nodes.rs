@@ -7,10 +7,14 @@ use model::{
     Time,
     nodes::{Node, NodeState},
 };
+use store::{Database, OpenError};
 use tokio::{sync::watch, time};
 use tracing::{debug, warn};
 
-use crate::{Ability, Caller, Forge, ReadTx, Result, WriteTx};
+use crate::{
+    Ability, Caller, Forge, ReadTx, Result, WriteTx,
+    clock::{Clock as _, DatabaseClock, SystemClock},
+};
 
 /// How often a node records that it is alive.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
@@ -120,6 +124,17 @@ fn listed(node: Node, now: Time, is_single_node: bool) -> ListedNode {
     let heartbeat_age = now.duration_since(node.heartbeat_at).max(SignedDuration::ZERO);
     let longest = SignedDuration::try_from(interval(is_single_node) * MISSED_HEARTBEATS).unwrap_or(SignedDuration::MAX);
     ListedNode { is_silent: heartbeat_age > longest, node, heartbeat_age }
+}
+
+/// Returns the names of the nodes that are running, for commands without a forge.
+pub fn running(database: &Database) -> std::result::Result<Vec<String>, OpenError> {
+    let now = match database.measure_time()? {
+        Some(measured) => DatabaseClock::new(&measured).now(),
+        None => SystemClock.now(),
+    };
+    let nodes = store::nodes::all(&mut database.connect_reader()?).map_err(|error| OpenError::Failed(error.into()))?;
+    let listed = nodes.into_iter().map(|node| listed(node, now, database.is_single_node()));
+    Ok(listed.filter(|listed| !listed.is_silent).map(|listed| listed.node.name).collect())
 }
 
 /// Counts the nodes by what they do.

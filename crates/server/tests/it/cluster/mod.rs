@@ -2,6 +2,7 @@
 
 mod backup;
 mod bucket;
+mod doctor;
 mod fixture;
 mod migrate_store;
 mod node_cache;
