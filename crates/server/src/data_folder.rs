@@ -14,6 +14,7 @@ use git::Repositories;
 use store::{Conn, Database, OpenError, SchemaStatus};
 
 use crate::{
+    admin,
     config::{Location, SharedStorage},
     exit::message,
     instance, shared_instance,
@@ -352,8 +353,7 @@ impl DataFolder {
 
     /// Returns the instance key, if it exists; `remedy` is appended to the error about a damaged one.
     pub(crate) fn existing_instance_key(&self, remedy: &str) -> Result<Option<InstanceKey>> {
-        let in_folder = || self.path.join(INSTANCE_KEY);
-        let path = self.shared.as_ref().map_or_else(in_folder, |shared| shared.key_file.clone());
+        let path = self.instance_key_path();
         match fs::read_to_string(&path) {
             Ok(text) => match InstanceKey::from_text(&text) {
                 Some(key) => Ok(Some(key)),
@@ -364,6 +364,11 @@ impl DataFolder {
         }
     }
 
+    /// Returns the file of the instance key.
+    pub(crate) fn instance_key_path(&self) -> PathBuf {
+        self.shared.as_ref().map_or_else(|| self.path.join(INSTANCE_KEY), |shared| shared.key_file.clone())
+    }
+
     /// Creates the instance key.
     pub(crate) fn create_instance_key(&self) -> Result<InstanceKey> {
         let key = InstanceKey::generate(&SystemSecrets);
@@ -371,16 +376,20 @@ impl DataFolder {
         Ok(key)
     }
 
-    /// Writes the instance key.
+    /// Writes the instance key. The file that nodes share must not exist.
     pub(crate) fn write_instance_key(&self, key: &InstanceKey) -> Result<()> {
-        self.write_secret(INSTANCE_KEY, &format!("{}\n", key.to_text().reveal())).map(drop)
+        match &self.shared {
+            Some(shared) => admin::write_key(&shared.key_file, key),
+            None => self.write_secret(INSTANCE_KEY, &format!("{}\n", key.to_text().reveal())).map(drop),
+        }
     }
 
     /// Renames a key that does not match instead of removing it.
     pub(crate) fn rename_replaced_key(&self) -> Result<()> {
-        let path = self.path.join(INSTANCE_KEY);
-        let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-        match fs::rename(&path, self.path.join(format!("{INSTANCE_KEY}.replaced-{now}"))) {
+        let path = self.instance_key_path();
+        let mut renamed = path.clone().into_os_string();
+        renamed.push(format!(".replaced-{}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
+        match fs::rename(&path, renamed) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(anyhow!("cannot rename {}: {error}", path.display()))
             }

@@ -425,27 +425,28 @@ pub(crate) fn open_key(folder: &DataFolder, db: &mut Conn) -> Result<InstanceKey
     }
 }
 
-/// `gable admin instance new-key`: creates a new key and removes what was encrypted with the lost one.
+/// `gable admin instance new-key`: creates a new key and removes what was encrypted with the lost one. The caller has checked
+/// that the database belongs to the folder or the bucket, and that no server is running.
 pub(crate) fn replace_key(folder: &DataFolder, database: &Database, confirmed: bool) -> Result<()> {
     let context = "cannot replace the instance key";
-    check_existing(folder.path(), database)?;
     let mut db = database.connect_writer()?;
-    let known = instance::find(&mut db).context(context)?.and_then(|binding| binding.key_check);
-    if let Ok(Some(key)) = folder.existing_instance_key("") {
-        let fits = match known {
-            Some(check) => key.check_value() == check,
+    let binding = instance::find(&mut db).context(context)?;
+    if let Some(key) = read_damaged_key(&folder.instance_key_path())? {
+        let fits = match binding.as_ref().and_then(|binding| binding.key_check.as_ref()) {
+            Some(check) => key.check_value() == *check,
             None => key.matches_database(&mut db).context(context)?,
         };
         if fits {
-            bail!(
-                "{} is the key of this database; there is nothing to replace",
-                folder.path().join(INSTANCE_KEY).display()
-            );
+            bail!("{} is the key of this database; there is nothing to replace", folder.instance_key_path().display());
         }
     }
     let key = InstanceKey::generate(&SystemSecrets);
     db.begin_writing().context(context)?;
     let lost = key.replace_lost_key(&mut db).context(context)?;
+    if let Some(binding) = binding.filter(|_| folder.shared().is_some()) {
+        // Stops nodes that could not be asked, because they were cut off from the database; they have the lost key.
+        instance::advance(&mut db, &binding.mark, &random_text()).context(context)?;
+    }
     for (what, count) in lost.iter().filter(|(_, count)| *count > 0) {
         print_line(&format!("{}: {count} {what}", if confirmed { "lost" } else { "would be lost" }));
     }
@@ -459,6 +460,18 @@ pub(crate) fn replace_key(folder: &DataFolder, database: &Database, confirmed: b
     db.commit().context(context)?;
     print_line("created a new instance key; register runners again, and create webhooks and variables again");
     Ok(())
+}
+
+/// Reads an instance key that may be incomplete; `None` if there is none or it cannot be used. One that cannot be read is not
+/// lost, which is an error.
+fn read_damaged_key(path: &Path) -> Result<Option<InstanceKey>> {
+    match fs::read(path) {
+        Ok(content) => Ok(std::str::from_utf8(&content).ok().and_then(InstanceKey::from_text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            bail!("cannot read {}: {error}; make it readable, or move it away if it is damaged", path.display())
+        }
+    }
 }
 
 /// `gable admin instance rebind`: binds a folder and a database that do not match. Unreferenced files are moved away first,

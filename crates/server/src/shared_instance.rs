@@ -135,7 +135,8 @@ pub(crate) fn open_key(shared: &SharedStorage, db: &mut Conn) -> Result<Instance
     let text = fs::read_to_string(&shared.key_file).map_err(|error| {
         let remedy = if error.kind() == io::ErrorKind::NotFound {
             format!(
-                "copy it from another node; only for a new instance, `gable admin instance create-key {path}` creates one"
+                "copy it from another node; only for a new instance, `gable admin instance create-key {path}` creates one; if \
+                 it is lost, `gable admin instance new-key` lists what would be lost with it"
             )
         } else {
             "make it readable for the user that runs gable, and for no other user".to_owned()
@@ -153,7 +154,10 @@ pub(crate) fn open_key(shared: &SharedStorage, db: &mut Conn) -> Result<Instance
         known = instance::find(db).context(context)?.and_then(|binding| binding.key_check);
     }
     if known.is_none_or(|known| known != check) {
-        bail!("{path} is not the key of this database; all nodes need the same key");
+        bail!(
+            "{path} is not the key of this database; all nodes need the same key; if that is lost, `gable admin instance \
+             new-key` lists what would be lost with it"
+        );
     }
     Ok(key)
 }
