@@ -363,7 +363,7 @@ pub(crate) fn assign_new_id(database: &Database) -> Result<Option<Binding>> {
     replace_binding(database, |_| random_text())
 }
 
-/// Gives the database a new mark, so that no data folder matches it any more.
+/// Gives the database a new mark, so that no data folder matches it any more, and nodes with a store stop.
 pub(crate) fn unbind_folder(database: &Database) -> Result<()> {
     replace_binding(database, |id| id).map(drop)
 }

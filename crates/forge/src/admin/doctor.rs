@@ -1,6 +1,7 @@
 //! The checks of `gable doctor`: the integrity of the database, the repositories and the files. Each check returns
 //! findings with a remedy, which is applied only on request.
 
+mod missing_files;
 mod orphans;
 mod packs;
 mod repositories;
@@ -17,6 +18,7 @@ use store::{
 
 use crate::{Caller, Forge, InstanceKey, Result, stuck_jobs, tasks};
 
+pub use missing_files::missing_files;
 pub use repositories::verify_repository;
 
 /// The number of rows that are read at a time.

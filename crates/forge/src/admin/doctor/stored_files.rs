@@ -51,7 +51,7 @@ struct Folders {
 }
 
 /// Returns the folder of the keys of these files.
-fn key_folder(kind: StoredFileKind) -> &'static str {
+pub(super) fn key_folder(kind: StoredFileKind) -> &'static str {
     match kind {
         StoredFileKind::Uploads => "uploads",
         StoredFileKind::Avatars => "avatars",
