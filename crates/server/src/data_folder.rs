@@ -11,7 +11,7 @@ use anyhow::{Context as _, Error, Result, anyhow, bail};
 use files::{Files, logs::Logs, spool::Spools};
 use forge::{InstanceKey, clock::SystemSecrets, traces::LogStore};
 use git::Repositories;
-use store::{Conn, Database, OpenError, SchemaStatus};
+use store::{Conn, Database, OpenError, SchemaStatus, instance::DatabaseContent};
 
 use crate::{
     admin,
@@ -101,6 +101,24 @@ pub(crate) fn require_instance(path: &Path) -> Result<()> {
     if INSTANCE_MARKERS.iter().any(is_marker) { Ok(()) } else { Err(no_instance(path)) }
 }
 
+/// Like [`require_instance`], but an instance whose files are in a bucket needs no folder.
+pub(crate) fn require_instance_at(location: &Location) -> Result<()> {
+    if location.shared.is_some() {
+        return Ok(());
+    }
+    let Err(error) = require_instance(&location.folder) else { return Ok(()) };
+    let database = location.database.as_deref().and_then(|url| postgres(url).ok());
+    // If it cannot be read, the folder is still missing.
+    if database.and_then(|database| database.content().ok()).is_none_or(|content| content == DatabaseContent::Empty) {
+        return Err(error);
+    }
+    Err(anyhow!(
+        "the database contains an instance, but the data folder {} does not; {}",
+        location.folder.display(),
+        instance::folder_remedy()
+    ))
+}
+
 pub(crate) fn no_instance(path: &Path) -> Error {
     let path = path.display();
     anyhow!(
@@ -116,9 +134,7 @@ impl DataFolder {
 
     /// Opens the folder of an existing instance.
     pub(crate) fn open_existing(location: &Location) -> Result<Self> {
-        if location.shared.is_none() {
-            require_instance(&location.folder)?;
-        }
+        require_instance_at(location)?;
         Self::of(location)
     }
 

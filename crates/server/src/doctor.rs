@@ -19,7 +19,7 @@ use store::Database;
 use crate::{
     commands::Doctor,
     config::{self, Config},
-    data_folder::{DataFolder, LOST_AND_FOUND, RESTORE_FOLDER, require_instance},
+    data_folder::{DataFolder, LOST_AND_FOUND, RESTORE_FOLDER, require_instance_at},
     exit::{self, print_line, print_stderr},
     forge_options::{ForgeMode, forge_options},
 };
@@ -64,9 +64,7 @@ fn examine(
     findings: &mut Vec<Finding>,
 ) -> Result<bool> {
     let data = &config.location.folder;
-    if config.location.shared.is_none() {
-        require_instance(data)?;
-    }
+    require_instance_at(&config.location)?;
     findings.extend(folder::examine(data, config.min_free_disk, fix));
     findings.push(match git::check_version() {
         Ok(version) => Finding::ok("git", format!("git {version} is installed")),

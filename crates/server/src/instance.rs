@@ -185,8 +185,8 @@ impl Mismatch {
                  with --database, or {remedy}"
             ),
             Self::FolderEmpty => anyhow!(
-                "the database contains an instance, but the data folder {path} is empty; specify its folder with --data, or \
-                 {remedy}"
+                "the database contains an instance, but the data folder {path} is empty; {}; if the folder is lost, {remedy}",
+                folder_remedy()
             ),
             Self::RecordMissing => anyhow!(
                 "the file {} is missing, so it is unknown whether the database belongs to this data folder; {remedy}",
@@ -207,6 +207,12 @@ impl Mismatch {
             }
         }
     }
+}
+
+/// Returns what to do if the files of the instance in a database are elsewhere.
+pub(crate) fn folder_remedy() -> &'static str {
+    "specify its folder with --data, or, if its files are in a store, set `store`, `cache` and `instance-key-file` as its \
+     nodes do"
 }
 
 /// Returns what to do if a data folder and a database do not match.

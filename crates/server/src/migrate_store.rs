@@ -145,7 +145,8 @@ impl<'a> Migration<'a> {
             return Ok(vec![
                 copied.describe(),
                 format!(
-                    "a server is using the data folder {}; stop it and run the command again to copy the rest and to finish",
+                    "not finished: a server is using the data folder {}; stop it and run the command again to copy the rest and \
+                     to finish",
                     data.display()
                 ),
             ]);
@@ -213,7 +214,7 @@ impl<'a> Migration<'a> {
             return Ok(vec![
                 copied.describe(),
                 format!(
-                    "nodes are running: {}; stop them and run the command again to copy the rest and to finish",
+                    "not finished: nodes are running: {}; stop them and run the command again to copy the rest and to finish",
                     serving.join(", ")
                 ),
             ]);

@@ -39,7 +39,10 @@ pub(super) fn fill(
     let url = config.location.database.as_deref().context("store requires database")?;
     let database = data_folder::postgres(url)?;
     if database.content()? != DatabaseContent::Empty {
-        bail!("the database is not empty; specify an empty one with --database, or remove its tables");
+        bail!(
+            "the database is not empty; create another one and specify it with --database, or, if nothing in it is needed, \
+             remove its tables with `DROP SCHEMA public CASCADE; CREATE SCHEMA public;`"
+        );
     }
     let node = DataFolder::of(&config.location)?;
     let opening_lock = node.lock_for_opening()?;

@@ -362,8 +362,10 @@ fn a_database_without_its_folder_is_refused_until_the_operator_rebinds_it() {
     let sentence = if instance.database_url().is_some() {
         fs::create_dir(instance.data()).expect("a folder");
         format!(
-            "the database contains an instance, but the data folder {} is empty; specify its folder with --data, or {}",
+            "the database contains an instance, but the data folder {} is empty; {}; if the folder is lost, {}",
             path_of(&instance),
+            "specify its folder with --data, or, if its files are in a store, set `store`, `cache` and `instance-key-file` as \
+             its nodes do",
             remedy(&instance)
         )
     } else {

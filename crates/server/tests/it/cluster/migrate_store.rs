@@ -49,7 +49,9 @@ fn an_instance_moves_to_a_bucket_and_back_while_it_serves() {
     // With a running server everything is copied, and nothing else changes.
     let output = cluster.migrate_store("bucket", &data).finish().succeeded();
     assert!(output.starts_with("copied "), "{output}");
-    assert!(output.contains("stop it and run the command again"), "{output}");
+    let last = output.lines().last().expect("a line");
+    assert!(last.starts_with("not finished: a server is using the data folder "), "{output}");
+    assert!(last.contains("; stop it and run the command again "), "{output}");
     let refused = cluster.serve("early").finish().refused();
     assert!(refused.contains("does not"), "{refused}");
     // A backup of the data folder contains everything that was copied, too.
@@ -94,7 +96,7 @@ fn an_instance_moves_to_a_bucket_and_back_while_it_serves() {
 
     // And back, into a new folder.
     let output = cluster.migrate_store("folder", &back).finish().succeeded();
-    assert!(output.contains("nodes are running: "), "{output}");
+    assert!(output.lines().last().expect("a line").starts_with("not finished: nodes are running: "), "{output}");
     let refused = serve_from(&cluster, &back).finish().refused();
     assert!(refused.contains("were moved to s3://"), "{refused}");
     cluster.push(&node, "in-bucket-late", &large_content());
