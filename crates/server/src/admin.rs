@@ -1,7 +1,7 @@
 //! `gable admin …`: administration commands that work on the data itself, also while the server is running.
 
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{Read as _, Write as _},
     path::Path,
 };
@@ -94,7 +94,7 @@ pub(crate) fn open(
 fn instance_command(location: &Location, default_projects_limit: i32, command: InstanceCommand) -> Result<()> {
     let (data, database) = (location.folder.as_path(), location.database.as_deref());
     if location.shared.is_some() {
-        bail!("this command is for an instance with a data folder, not for one with a store");
+        return shared_instance_command(location, &command);
     }
     let folder = match (&command, require_instance(data)) {
         (_, Ok(())) => DataFolder::open(data)?,
@@ -123,6 +123,32 @@ fn instance_command(location: &Location, default_projects_limit: i32, command: I
     }
 }
 
+/// Runs an `admin instance` command on an instance whose files are in a bucket; all nodes must be stopped.
+fn shared_instance_command(location: &Location, command: &InstanceCommand) -> Result<()> {
+    let InstanceCommand::NewKey { yes } = command else {
+        bail!(
+            "this command is for an instance with a data folder; with a store, specify a database and a store that belong \
+             together"
+        );
+    };
+    let folder = DataFolder::of(location)?;
+    let _opening_lock = folder.lock_for_opening()?;
+    let Some(_lock) = folder.lock()? else {
+        bail!("a gable server is using the cache folder {}; stop all nodes first", folder.path().display());
+    };
+    let database = folder.existing_database(location.database.as_deref())?;
+    migrate::apply_pending(&folder, &database)?;
+    let running = nodes::running(&database)?;
+    if !running.is_empty() {
+        bail!("nodes are running: {}; stop them first", running.join(", "));
+    }
+    instance::replace_key(&folder, &database, *yes)?;
+    if *yes {
+        print_line(&format!("copy {} to all nodes before you start them", folder.instance_key_path().display()));
+    }
+    Ok(())
+}
+
 /// Writes a new instance key to a file that does not exist.
 fn create_key(file: &Path) -> Result<()> {
     write_key(file, &InstanceKey::generate(&SystemSecrets))?;
@@ -136,7 +162,10 @@ pub(crate) fn write_key(file: &Path, key: &InstanceKey) -> Result<()> {
     let mut created =
         data_folder::owner_only(OpenOptions::new().write(true).create_new(true)).open(file).with_context(context)?;
     created.write_all(format!("{}\n", key.to_text().reveal()).as_bytes()).with_context(context)?;
-    created.sync_all().with_context(context)
+    created.sync_all().with_context(context)?;
+    // Makes the new name durable.
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).with_context(context)
 }
 
 fn holds_instance(database: &Database) -> Result<bool> {

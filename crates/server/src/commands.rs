@@ -322,7 +322,8 @@ pub(crate) enum InstanceCommand {
     /// Create a new instance key
     ///
     /// Use it after the key was lost. Everything encrypted with the old key is removed: webhooks, CI variables and
-    /// credentials of imports. Runners have to be registered again.
+    /// credentials of imports. Runners have to be registered again. With a store, all nodes must be stopped; the SSH host key is
+    /// replaced, too, and the new key is written to the file of the setting instance-key-file.
     #[command(after_help = examples!("gable admin --data /var/lib/gable instance new-key --yes"))]
     NewKey {
         /// Confirm; without this flag the command only lists what would be lost

@@ -11,9 +11,10 @@ use anyhow::{Context as _, Error, Result, anyhow, bail};
 use files::{Files, logs::Logs, spool::Spools};
 use forge::{InstanceKey, clock::SystemSecrets, traces::LogStore};
 use git::Repositories;
-use store::{Conn, Database, OpenError, SchemaStatus};
+use store::{Conn, Database, OpenError, SchemaStatus, instance::DatabaseContent};
 
 use crate::{
+    admin,
     config::{Location, SharedStorage},
     exit::message,
     instance, shared_instance,
@@ -100,6 +101,24 @@ pub(crate) fn require_instance(path: &Path) -> Result<()> {
     if INSTANCE_MARKERS.iter().any(is_marker) { Ok(()) } else { Err(no_instance(path)) }
 }
 
+/// Like [`require_instance`], but an instance whose files are in a bucket needs no folder.
+pub(crate) fn require_instance_at(location: &Location) -> Result<()> {
+    if location.shared.is_some() {
+        return Ok(());
+    }
+    let Err(error) = require_instance(&location.folder) else { return Ok(()) };
+    let database = location.database.as_deref().and_then(|url| postgres(url).ok());
+    // If it cannot be read, the folder is still missing.
+    if database.and_then(|database| database.content().ok()).is_none_or(|content| content == DatabaseContent::Empty) {
+        return Err(error);
+    }
+    Err(anyhow!(
+        "the database contains an instance, but the data folder {} does not; {}",
+        location.folder.display(),
+        instance::folder_remedy()
+    ))
+}
+
 pub(crate) fn no_instance(path: &Path) -> Error {
     let path = path.display();
     anyhow!(
@@ -115,9 +134,7 @@ impl DataFolder {
 
     /// Opens the folder of an existing instance.
     pub(crate) fn open_existing(location: &Location) -> Result<Self> {
-        if location.shared.is_none() {
-            require_instance(&location.folder)?;
-        }
+        require_instance_at(location)?;
         Self::of(location)
     }
 
@@ -170,6 +187,13 @@ impl DataFolder {
 
     /// Opens the database of an existing instance. One without tables or of another folder is refused; none is created.
     pub(crate) fn existing_database(&self, url: Option<&str>) -> Result<Database> {
+        let database = self.database_with_tables(url)?;
+        self.check_binding(&database)?;
+        Ok(database)
+    }
+
+    /// Opens the database of an existing instance, which may belong to another folder or bucket.
+    pub(crate) fn database_with_tables(&self, url: Option<&str>) -> Result<Database> {
         self.ensure_usable()?;
         if url.is_none() {
             ensure_database_exists(&self.path)?;
@@ -182,11 +206,15 @@ impl DataFolder {
             error => error.into(),
         })?;
         ensure_has_tables(&self.path, &schema)?;
-        match self.shared {
-            Some(_) => shared_instance::check_existing(&self.files()?, &database)?,
-            None => instance::check_existing(&self.path, &database)?,
-        }
         Ok(database)
+    }
+
+    /// Returns an error if the database does not belong to this folder or to the bucket.
+    pub(crate) fn check_binding(&self, database: &Database) -> Result<()> {
+        match self.shared {
+            Some(_) => shared_instance::check_existing(&self.files()?, database),
+            None => instance::check_existing(&self.path, database),
+        }
     }
 
     /// Returns an error if a restore was interrupted, or if the files of the instance are in a bucket.
@@ -341,8 +369,7 @@ impl DataFolder {
 
     /// Returns the instance key, if it exists; `remedy` is appended to the error about a damaged one.
     pub(crate) fn existing_instance_key(&self, remedy: &str) -> Result<Option<InstanceKey>> {
-        let in_folder = || self.path.join(INSTANCE_KEY);
-        let path = self.shared.as_ref().map_or_else(in_folder, |shared| shared.key_file.clone());
+        let path = self.instance_key_path();
         match fs::read_to_string(&path) {
             Ok(text) => match InstanceKey::from_text(&text) {
                 Some(key) => Ok(Some(key)),
@@ -353,6 +380,11 @@ impl DataFolder {
         }
     }
 
+    /// Returns the file of the instance key.
+    pub(crate) fn instance_key_path(&self) -> PathBuf {
+        self.shared.as_ref().map_or_else(|| self.path.join(INSTANCE_KEY), |shared| shared.key_file.clone())
+    }
+
     /// Creates the instance key.
     pub(crate) fn create_instance_key(&self) -> Result<InstanceKey> {
         let key = InstanceKey::generate(&SystemSecrets);
@@ -360,16 +392,20 @@ impl DataFolder {
         Ok(key)
     }
 
-    /// Writes the instance key.
+    /// Writes the instance key. The file that nodes share must not exist.
     pub(crate) fn write_instance_key(&self, key: &InstanceKey) -> Result<()> {
-        self.write_secret(INSTANCE_KEY, &format!("{}\n", key.to_text().reveal())).map(drop)
+        match &self.shared {
+            Some(shared) => admin::write_key(&shared.key_file, key),
+            None => self.write_secret(INSTANCE_KEY, &format!("{}\n", key.to_text().reveal())).map(drop),
+        }
     }
 
     /// Renames a key that does not match instead of removing it.
     pub(crate) fn rename_replaced_key(&self) -> Result<()> {
-        let path = self.path.join(INSTANCE_KEY);
-        let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-        match fs::rename(&path, self.path.join(format!("{INSTANCE_KEY}.replaced-{now}"))) {
+        let path = self.instance_key_path();
+        let mut renamed = path.clone().into_os_string();
+        renamed.push(format!(".replaced-{}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
+        match fs::rename(&path, renamed) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(anyhow!("cannot rename {}: {error}", path.display()))
             }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use forge::{
     Forge,
     doctor::{DoctorOptions, Finding, Level, Progress},
+    nodes,
 };
 use serde::Serialize;
 use store::Database;
@@ -18,7 +19,7 @@ use store::Database;
 use crate::{
     commands::Doctor,
     config::{self, Config},
-    data_folder::{DataFolder, LOST_AND_FOUND, RESTORE_FOLDER, require_instance},
+    data_folder::{DataFolder, LOST_AND_FOUND, RESTORE_FOLDER, require_instance_at},
     exit::{self, print_line, print_stderr},
     forge_options::{ForgeMode, forge_options},
 };
@@ -26,6 +27,9 @@ use crate::{
 /// The remedy for a database that cannot be opened.
 const DATABASE_REMEDY: &str =
     "check that the database is running and not newer than this gable; if it is lost or damaged, restore a backup";
+/// The remedy for a bucket that cannot be used.
+const STORE_REMEDY: &str =
+    "check that the store responds, and that `store`, its AWS_ variables and `database` are those of the nodes";
 
 /// Runs the command; the exit code reports whether a problem is left.
 pub(crate) fn run(command: Doctor) -> ExitCode {
@@ -60,9 +64,7 @@ fn examine(
     findings: &mut Vec<Finding>,
 ) -> Result<bool> {
     let data = &config.location.folder;
-    if config.location.shared.is_none() {
-        require_instance(data)?;
-    }
+    require_instance_at(&config.location)?;
     findings.extend(folder::examine(data, config.min_free_disk, fix));
     findings.push(match git::check_version() {
         Ok(version) => Finding::ok("git", format!("git {version} is installed")),
@@ -75,21 +77,35 @@ fn examine(
     }
     let folder = DataFolder::open_existing(&config.location)?;
     let opening_lock = folder.lock_for_opening()?;
-    let database = match folder.existing_database(config.location.database.as_deref()) {
+    let database = match folder.database_with_tables(config.location.database.as_deref()) {
         Ok(database) => database,
         Err(error) => {
             findings.push(Finding::problem("database", exit::message(&error), DATABASE_REMEDY));
             return Ok(true);
         }
     };
+    if let Err(error) = folder.check_binding(&database) {
+        let (check, remedy) =
+            if folder.shared().is_some() { ("store", STORE_REMEDY) } else { ("database", DATABASE_REMEDY) };
+        findings.push(Finding::problem(check, exit::message(&error), remedy));
+        return Ok(true);
+    }
+    if let Some(shared) = folder.shared() {
+        findings.push(Finding::ok("store", format!("{} responds, and belongs to the database", shared.bucket)));
+    }
     let lock = folder.lock()?;
-    let server_running = lock.is_none();
-    let server = if server_running { "the server is running" } else { "no server is running" };
-    findings.push(Finding::ok("server", server));
+    let schema = check_schema(&database);
+    let nodes = match folder.shared() {
+        // An older schema may have no list of nodes.
+        Some(_) if schema.is_ok() => nodes::running(&database)?,
+        _ => Vec::new(),
+    };
+    let server_running = lock.is_none() || !nodes.is_empty();
+    findings.push(Finding::ok("server", describe_servers(server_running, &nodes)));
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let lost_and_found = folder.path().join(LOST_AND_FOUND).join(now.to_string());
     findings.push(folder::find_leftovers(data, (fix && !server_running).then_some(&lost_and_found)));
-    if let Err(finding) = check_schema(&database) {
+    if let Err(finding) = schema {
         findings.push(finding);
         return Ok(true);
     }
@@ -118,6 +134,14 @@ fn examine(
     clear_progress();
     drop(locks);
     Ok(false)
+}
+
+/// Describes which servers use the instance.
+fn describe_servers(server_running: bool, nodes: &[String]) -> String {
+    if !nodes.is_empty() {
+        return format!("nodes are running: {}", nodes.join(", "));
+    }
+    if server_running { "the server is running".to_owned() } else { "no server is running".to_owned() }
 }
 
 /// Checks that the database responds and that its schema is up to date.

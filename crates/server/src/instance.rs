@@ -185,8 +185,8 @@ impl Mismatch {
                  with --database, or {remedy}"
             ),
             Self::FolderEmpty => anyhow!(
-                "the database contains an instance, but the data folder {path} is empty; specify its folder with --data, or \
-                 {remedy}"
+                "the database contains an instance, but the data folder {path} is empty; {}; if the folder is lost, {remedy}",
+                folder_remedy()
             ),
             Self::RecordMissing => anyhow!(
                 "the file {} is missing, so it is unknown whether the database belongs to this data folder; {remedy}",
@@ -207,6 +207,12 @@ impl Mismatch {
             }
         }
     }
+}
+
+/// Returns what to do if the files of the instance in a database are elsewhere.
+pub(crate) fn folder_remedy() -> &'static str {
+    "specify its folder with --data, or, if its files are in a store, set `store`, `cache` and `instance-key-file` as its \
+     nodes do"
 }
 
 /// Returns what to do if a data folder and a database do not match.
@@ -345,22 +351,42 @@ impl BindingUpdater {
     }
 }
 
-/// Binds a restored folder and database. The instance id stays, but neither matches the original any more.
+/// Binds a restored folder and database. The copy is an instance of its own, so neither is used with the original.
 pub(crate) fn bind_restored(folder: &Path, database: &Database) -> Result<()> {
-    let mut db = database.connect_writer()?;
     // A backup of an older version has no binding; the first start creates it.
-    let Some(old) = instance::find(&mut db).map_err(binding_error)? else { return Ok(()) };
-    let binding = Binding { generation: old.generation + 1, mark: random_text(), previous_mark: None, ..old };
-    db.write(|db| instance::replace(db, &binding)).map_err(binding_error)?;
+    let Some(binding) = assign_new_id(database)? else { return Ok(()) };
     write_record(folder, &binding)
 }
 
-/// Gives the database a new mark, so that no data folder matches it any more.
+/// Binds a folder to which all files of an instance were copied to the database of that instance.
+pub(crate) fn bind_moved(folder: &Path, database: &Database) -> Result<()> {
+    let Some(binding) = replace_binding(database, |id| id)? else { return Ok(()) };
+    write_record(folder, &binding)
+}
+
+/// Makes a database that was restored from a backup another instance than the original. Returns its binding, if it has one.
+pub(crate) fn assign_new_id(database: &Database) -> Result<Option<Binding>> {
+    replace_binding(database, |_| random_text())
+}
+
+/// Gives the database a new mark, so that no data folder matches it any more, and nodes with a store stop.
 pub(crate) fn unbind_folder(database: &Database) -> Result<()> {
+    replace_binding(database, |id| id).map(drop)
+}
+
+/// Replaces the mark of a database, and its instance id by the result of `id`. Returns the new binding, if it had one.
+fn replace_binding(database: &Database, id: impl FnOnce(String) -> String) -> Result<Option<Binding>> {
     let mut db = database.connect_writer()?;
-    let Some(old) = instance::find(&mut db).map_err(binding_error)? else { return Ok(()) };
-    let binding = Binding { generation: old.generation + 1, mark: random_text(), previous_mark: None, ..old };
-    db.write(|db| instance::replace(db, &binding)).map_err(binding_error)
+    let Some(old) = instance::find(&mut db).map_err(binding_error)? else { return Ok(None) };
+    let binding = Binding {
+        instance_id: id(old.instance_id),
+        generation: old.generation + 1,
+        mark: random_text(),
+        previous_mark: None,
+        key_check: old.key_check,
+    };
+    db.write(|db| instance::replace(db, &binding)).map_err(binding_error)?;
+    Ok(Some(binding))
 }
 
 /// Binds the folder to the database into which its rows were copied instead of the old one.
@@ -405,27 +431,28 @@ pub(crate) fn open_key(folder: &DataFolder, db: &mut Conn) -> Result<InstanceKey
     }
 }
 
-/// `gable admin instance new-key`: creates a new key and removes what was encrypted with the lost one.
+/// `gable admin instance new-key`: creates a new key and removes what was encrypted with the lost one. The caller has checked
+/// that the database belongs to the folder or the bucket, and that no server is running.
 pub(crate) fn replace_key(folder: &DataFolder, database: &Database, confirmed: bool) -> Result<()> {
     let context = "cannot replace the instance key";
-    check_existing(folder.path(), database)?;
     let mut db = database.connect_writer()?;
-    let known = instance::find(&mut db).context(context)?.and_then(|binding| binding.key_check);
-    if let Ok(Some(key)) = folder.existing_instance_key("") {
-        let fits = match known {
-            Some(check) => key.check_value() == check,
+    let binding = instance::find(&mut db).context(context)?;
+    if let Some(key) = read_damaged_key(&folder.instance_key_path())? {
+        let fits = match binding.as_ref().and_then(|binding| binding.key_check.as_ref()) {
+            Some(check) => key.check_value() == *check,
             None => key.matches_database(&mut db).context(context)?,
         };
         if fits {
-            bail!(
-                "{} is the key of this database; there is nothing to replace",
-                folder.path().join(INSTANCE_KEY).display()
-            );
+            bail!("{} is the key of this database; there is nothing to replace", folder.instance_key_path().display());
         }
     }
     let key = InstanceKey::generate(&SystemSecrets);
     db.begin_writing().context(context)?;
     let lost = key.replace_lost_key(&mut db).context(context)?;
+    if let Some(binding) = binding.filter(|_| folder.shared().is_some()) {
+        // Stops nodes that could not be asked, because they were cut off from the database; they have the lost key.
+        instance::advance(&mut db, &binding.mark, &random_text()).context(context)?;
+    }
     for (what, count) in lost.iter().filter(|(_, count)| *count > 0) {
         print_line(&format!("{}: {count} {what}", if confirmed { "lost" } else { "would be lost" }));
     }
@@ -439,6 +466,18 @@ pub(crate) fn replace_key(folder: &DataFolder, database: &Database, confirmed: b
     db.commit().context(context)?;
     print_line("created a new instance key; register runners again, and create webhooks and variables again");
     Ok(())
+}
+
+/// Reads an instance key that may be incomplete; `None` if there is none or it cannot be used. One that cannot be read is not
+/// lost, which is an error.
+fn read_damaged_key(path: &Path) -> Result<Option<InstanceKey>> {
+    match fs::read(path) {
+        Ok(content) => Ok(std::str::from_utf8(&content).ok().and_then(InstanceKey::from_text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            bail!("cannot read {}: {error}; make it readable, or move it away if it is damaged", path.display())
+        }
+    }
 }
 
 /// `gable admin instance rebind`: binds a folder and a database that do not match. Unreferenced files are moved away first,

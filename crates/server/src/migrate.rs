@@ -33,10 +33,8 @@ pub(crate) fn run(command: Migrate) -> CommandResult {
 }
 
 fn migrate_or_dry_run(config: Config, dry_run: bool) -> Result<()> {
-    let Location { folder: data, database, shared, .. } = config.location.clone();
-    if shared.is_none() {
-        data_folder::require_instance(&data)?;
-    }
+    let Location { folder: data, database, .. } = config.location.clone();
+    data_folder::require_instance_at(&config.location)?;
     if dry_run {
         return dry_run_pending(&config.location);
     }

@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use files::{Files, logs::Logs};
-use forge::{Caller, Forge, InstanceKey, nodes, storage_upgrade, traces};
+use forge::{Caller, Forge, InstanceKey, doctor, nodes, storage_upgrade, traces};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::HumanBytes;
 use store::{Database, instance as store_instance};
@@ -26,6 +26,8 @@ use crate::{
     shared_instance::{self, FORMER_KEY, ID_KEY, MIGRATION_KEY},
 };
 
+/// The maximum number of examples in an error.
+const MAX_EXAMPLES: usize = 5;
 /// The number of files that are copied at the same time.
 const MAX_CONCURRENT_COPIES: usize = 8;
 
@@ -143,7 +145,8 @@ impl<'a> Migration<'a> {
             return Ok(vec![
                 copied.describe(),
                 format!(
-                    "a server is using the data folder {}; stop it and run the command again to copy the rest and to finish",
+                    "not finished: a server is using the data folder {}; stop it and run the command again to copy the rest and \
+                     to finish",
                     data.display()
                 ),
             ]);
@@ -192,6 +195,8 @@ impl<'a> Migration<'a> {
             // From here on no node starts. One that started just before has registered until everything is copied.
             shared_instance::write_id(&self.bucket, MIGRATION_KEY, &self.instance_id)?;
             self.remove_object(ID_KEY)?;
+            // A node that is cut off from the database stops when it returns.
+            instance::unbind_folder(&self.database)?;
         }
         let target = folder.files()?;
         let mut copied = copy_files((&self.bucket, &target), &is_copied, &self.runtime, progress)?;
@@ -209,13 +214,14 @@ impl<'a> Migration<'a> {
             return Ok(vec![
                 copied.describe(),
                 format!(
-                    "nodes are running: {}; stop them and run the command again to copy the rest and to finish",
+                    "not finished: nodes are running: {}; stop them and run the command again to copy the rest and to finish",
                     serving.join(", ")
                 ),
             ]);
         }
         finish_copy((&self.bucket, &target), &is_copied, progress)?;
-        instance::bind_restored(folder.path(), &self.database)?;
+        self.copy_unlisted(&forge, &target, &mut copied)?;
+        instance::bind_moved(folder.path(), &self.database)?;
         folder.remove_bucket_note()?;
         self.finish_folder(&forge)?;
         Ok(vec![
@@ -227,6 +233,33 @@ impl<'a> Migration<'a> {
                 self.bucket_name()
             ),
         ])
+    }
+
+    /// Copies what the database names and the listing of the bucket lacked, because it was out of date.
+    fn copy_unlisted(&self, forge: &Forge, target: &Files, copied: &mut Copied) -> Result<()> {
+        let mut lost = Vec::new();
+        for key in self.runtime.block_on(doctor::missing_files(forge, target))? {
+            let size = self.runtime.block_on(self.bucket.copy(&key, target));
+            match size.with_context(|| format!("cannot copy {key}"))? {
+                Some(size) => {
+                    copied.files += 1;
+                    copied.bytes += size;
+                }
+                None => lost.push(key),
+            }
+        }
+        if lost.is_empty() {
+            return Ok(());
+        }
+        // Nodes can be started again.
+        shared_instance::write_id(&self.bucket, ID_KEY, &self.instance_id)?;
+        let examples = lost.iter().take(MAX_EXAMPLES).map(String::as_str).collect::<Vec<_>>().join(", ");
+        Err(anyhow!(
+            "{} files that the database names are missing in {}, such as {examples}; run the command again, or, if they are \
+             lost, restore them from a backup first; nothing has changed for the nodes",
+            lost.len(),
+            self.bucket_name()
+        ))
     }
 
     /// Removes what refers to the bucket after the data folder was made usable.

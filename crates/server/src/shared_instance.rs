@@ -1,7 +1,8 @@
 //! The binding between a database and a bucket that several nodes share.
 //!
-//! Both contain the id of the instance. They have no mark that changes, as a data folder has, because any number of nodes
-//! uses them; an older copy of one of them is therefore not detected.
+//! Both contain the id of the instance. The bucket has no mark that changes, as a data folder has, because any number of nodes
+//! uses it; an older copy of one of them is therefore not detected. The mark of the database changes only when it is moved to
+//! another place, or the instance key is replaced; nodes that were started before then stop.
 
 use std::{fs, io};
 
@@ -75,8 +76,8 @@ pub(crate) fn check_existing(files: &Files, database: &Database) -> Result<()> {
 }
 
 /// Binds a bucket and a database at the first start. Several nodes may do so at the same time. The caller has checked both
-/// and applied pending migrations.
-pub(crate) fn bind(files: &Files, database: &Database, shared: &SharedStorage) -> Result<InstanceKey> {
+/// and applied pending migrations. Returns the mark of the database.
+pub(crate) fn bind(files: &Files, database: &Database, shared: &SharedStorage) -> Result<(String, InstanceKey)> {
     let context = "cannot bind the database to the store";
     let mut db = database.connect_writer()?;
     let new = Binding {
@@ -87,7 +88,8 @@ pub(crate) fn bind(files: &Files, database: &Database, shared: &SharedStorage) -
         key_check: None,
     };
     db.write(|db| instance::insert(db, &new)).context(context)?;
-    let binding = instance::find(&mut db).context(context)?.context(context)?;
+    // Read before the object: if the files are moved meanwhile, the object is removed before the mark changes.
+    let mut binding = instance::find(&mut db).context(context)?.context(context)?;
     // All nodes that find no object write the same one.
     if read_id(files, ID_KEY)?.is_none() && binding.generation == 0 {
         write_id(files, ID_KEY, &binding.instance_id)?;
@@ -98,8 +100,9 @@ pub(crate) fn bind(files: &Files, database: &Database, shared: &SharedStorage) -
     if binding.generation == 0 {
         // Another node may have done the same.
         db.write(|db| instance::advance(db, &binding.mark, &random_text())).context(context)?;
+        binding = instance::find(&mut db).context(context)?.context(context)?;
     }
-    open_key(shared, &mut db)
+    Ok((binding.mark, open_key(shared, &mut db)?))
 }
 
 /// Writes the id of an instance to an object of a bucket.
@@ -135,7 +138,8 @@ pub(crate) fn open_key(shared: &SharedStorage, db: &mut Conn) -> Result<Instance
     let text = fs::read_to_string(&shared.key_file).map_err(|error| {
         let remedy = if error.kind() == io::ErrorKind::NotFound {
             format!(
-                "copy it from another node; only for a new instance, `gable admin instance create-key {path}` creates one"
+                "copy it from another node; only for a new instance, `gable admin instance create-key {path}` creates one; if \
+                 it is lost, `gable admin instance new-key` lists what would be lost with it"
             )
         } else {
             "make it readable for the user that runs gable, and for no other user".to_owned()
@@ -153,7 +157,10 @@ pub(crate) fn open_key(shared: &SharedStorage, db: &mut Conn) -> Result<Instance
         known = instance::find(db).context(context)?.and_then(|binding| binding.key_check);
     }
     if known.is_none_or(|known| known != check) {
-        bail!("{path} is not the key of this database; all nodes need the same key");
+        bail!(
+            "{path} is not the key of this database; all nodes need the same key; if that is lost, `gable admin instance \
+             new-key` lists what would be lost with it"
+        );
     }
     Ok(key)
 }

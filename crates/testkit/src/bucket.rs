@@ -74,6 +74,8 @@ pub enum Fault {
     NoMetadata,
     /// Its answer takes longer than the client waits.
     Slow(Duration),
+    /// If it lists objects, its answer lacks packs and uploads.
+    StaleListing,
 }
 
 type ResponseBody = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
@@ -234,6 +236,7 @@ async fn answer(
     if let Some(Fault::Slow(delay)) = fault {
         tokio::time::sleep(delay).await;
     }
+    let is_listing = request.uri().query().is_some_and(|query| query.contains("list-type="));
     let mut response = service.call(request.map(s3s::Body::from)).await.map_err(io::Error::other)?;
     if fault == Some(Fault::NoMetadata) {
         let names = response.headers().keys().filter(|name| name.as_str().starts_with("x-amz-meta-"));
@@ -243,6 +246,13 @@ async fn answer(
         }
     }
     match fault {
+        Some(Fault::StaleListing) if is_listing => {
+            let (mut parts, body) = response.into_parts();
+            let content = body.collect().await.map_err(|error| io::Error::other(error.to_string()))?.to_bytes();
+            parts.headers.remove(hyper::header::CONTENT_LENGTH);
+            let body = Full::from(without_packs_and_uploads(&String::from_utf8_lossy(&content)));
+            Ok(Response::from_parts(parts, body.map_err(|never| match never {}).boxed()))
+        }
         Some(Fault::NoAnswer) => Err(io::ErrorKind::ConnectionReset.into()),
         Some(Fault::Torn | Fault::Changed) => {
             let (parts, body) = response.into_parts();
@@ -255,6 +265,23 @@ async fn answer(
         }
         _ => Ok(response.map(|body| BodyExt::boxed(body.map_err(|error| error.to_string().into())))),
     }
+}
+
+/// Removes objects from a listing.
+fn without_packs_and_uploads(listing: &str) -> String {
+    const START: &str = "<Contents>";
+    const END: &str = "</Contents>";
+    let mut kept = String::new();
+    let mut rest = listing;
+    while let Some((before, after)) = rest.split_once(START) {
+        let (object, after) = after.split_once(END).expect("a complete element");
+        kept.push_str(before);
+        if !object.contains("/packs/") && !object.contains("/uploads/") {
+            kept.extend([START, object, END]);
+        }
+        rest = after;
+    }
+    kept + rest
 }
 
 fn change_a_byte(content: &[u8]) -> Bytes {

@@ -1,6 +1,7 @@
 //! The checks of `gable doctor`: the integrity of the database, the repositories and the files. Each check returns
 //! findings with a remedy, which is applied only on request.
 
+mod missing_files;
 mod orphans;
 mod packs;
 mod repositories;
@@ -17,6 +18,7 @@ use store::{
 
 use crate::{Caller, Forge, InstanceKey, Result, stuck_jobs, tasks};
 
+pub use missing_files::missing_files;
 pub use repositories::verify_repository;
 
 /// The number of rows that are read at a time.
@@ -61,7 +63,7 @@ pub struct DoctorOptions {
     pub fix: bool,
     /// Whether remedies include deleting the rows of missing files.
     pub forget_missing: bool,
-    /// Whether a server uses the folder: then its files are not touched.
+    /// Whether a server uses the folder or the bucket: then its files are not touched.
     pub server_running: bool,
     /// Where to move orphaned files and repositories.
     pub lost_and_found: PathBuf,

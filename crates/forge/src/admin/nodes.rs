@@ -1,4 +1,5 @@
-//! The registry of nodes: each server records regularly that it is alive, for operators. Nothing else depends on it.
+//! The registry of nodes: each server records regularly that it is alive, for operators, and notices then whether its database
+//! was moved.
 
 use std::time::Duration;
 
@@ -7,10 +8,14 @@ use model::{
     Time,
     nodes::{Node, NodeState},
 };
+use store::{Database, OpenError};
 use tokio::{sync::watch, time};
 use tracing::{debug, warn};
 
-use crate::{Ability, Caller, Forge, ReadTx, Result, WriteTx};
+use crate::{
+    Ability, Caller, Forge, ReadTx, Result, WriteTx,
+    clock::{Clock as _, DatabaseClock, SystemClock},
+};
 
 /// How often a node records that it is alive.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
@@ -30,6 +35,17 @@ pub struct NodeDescription {
     pub version: String,
     /// The addresses on which it listens, separated by spaces.
     pub addresses: String,
+    /// The mark with which the database was bound when it started, if it must not go on when the database has another one.
+    pub mark: Option<String>,
+}
+
+/// Why a node is no longer registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegistrationEnd {
+    /// It was stopped.
+    Stopped,
+    /// The database has another mark: it was moved to another store, for example. The node must not use it any more.
+    MarkChanged,
 }
 
 /// A node in the list.
@@ -74,26 +90,42 @@ fn interval(is_single_node: bool) -> Duration {
     if is_single_node { SINGLE_NODE_HEARTBEAT_INTERVAL } else { HEARTBEAT_INTERVAL }
 }
 
-/// Registers this node and renews the registration until `stopped` becomes true; then removes it.
-pub async fn register_until_stopped(forge: Forge, description: NodeDescription, mut stopped: watch::Receiver<bool>) {
-    let NodeDescription { name, version, addresses } = description;
+/// Registers this node and renews the registration until `stopped` becomes true or the database has another mark; then removes
+/// it.
+pub async fn register_until_stopped(
+    forge: Forge,
+    description: NodeDescription,
+    mut stopped: watch::Receiver<bool>,
+) -> RegistrationEnd {
+    let NodeDescription { name, version, addresses, mark } = description;
     let id = format!("{:032x}", u128::from_be_bytes(forge.random_bytes()));
     let (started_at, state) = (forge.now(), NodeState::Serving);
     let mut node = Node { id, name, version, addresses, state, started_at, heartbeat_at: started_at };
     let mut draining = forge.shared().is_draining.subscribe();
-    let mut is_first = true;
+    let (mut is_first, mut end) = (true, RegistrationEnd::Stopped);
     while !*stopped.borrow() {
         node.heartbeat_at = forge.now();
         node.state = if *draining.borrow_and_update() { NodeState::Draining } else { NodeState::Serving };
         let (registered, replaces_all) = (node.clone(), is_first && forge.shared().database.is_single_node());
+        let expected = mark.clone();
         let written = forge.write(Caller::system(), move |tx| {
+            if let Some(expected) = &expected
+                && store::instance::find(tx.db())?.is_none_or(|binding| binding.mark != *expected)
+            {
+                return Ok(RegistrationEnd::MarkChanged);
+            }
             if replaces_all {
                 store::nodes::delete_all(tx.db())?;
             }
-            Ok(store::nodes::upsert(tx.db(), &registered)?)
+            store::nodes::upsert(tx.db(), &registered)?;
+            Ok(RegistrationEnd::Stopped)
         });
         match written.await {
-            Ok(()) => is_first = false,
+            Ok(RegistrationEnd::Stopped) => is_first = false,
+            Ok(RegistrationEnd::MarkChanged) => {
+                end = RegistrationEnd::MarkChanged;
+                break;
+            }
             Err(error) => warn!(%error, "cannot record that this node is alive"),
         }
         tokio::select! {
@@ -106,6 +138,7 @@ pub async fn register_until_stopped(forge: Forge, description: NodeDescription, 
     if let Err(error) = removed.await {
         debug!(%error, "cannot remove this node from the list; it will be listed as silent");
     }
+    end
 }
 
 /// Lists all nodes.
@@ -120,6 +153,17 @@ fn listed(node: Node, now: Time, is_single_node: bool) -> ListedNode {
     let heartbeat_age = now.duration_since(node.heartbeat_at).max(SignedDuration::ZERO);
     let longest = SignedDuration::try_from(interval(is_single_node) * MISSED_HEARTBEATS).unwrap_or(SignedDuration::MAX);
     ListedNode { is_silent: heartbeat_age > longest, node, heartbeat_age }
+}
+
+/// Returns the names of the nodes that are running, for commands without a forge.
+pub fn running(database: &Database) -> std::result::Result<Vec<String>, OpenError> {
+    let now = match database.measure_time()? {
+        Some(measured) => DatabaseClock::new(&measured).now(),
+        None => SystemClock.now(),
+    };
+    let nodes = store::nodes::all(&mut database.connect_reader()?).map_err(|error| OpenError::Failed(error.into()))?;
+    let listed = nodes.into_iter().map(|node| listed(node, now, database.is_single_node()));
+    Ok(listed.filter(|listed| !listed.is_silent).map(|listed| listed.node.name).collect())
 }
 
 /// Counts the nodes by what they do.

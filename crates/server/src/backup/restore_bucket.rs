@@ -39,7 +39,10 @@ pub(super) fn fill(
     let url = config.location.database.as_deref().context("store requires database")?;
     let database = data_folder::postgres(url)?;
     if database.content()? != DatabaseContent::Empty {
-        bail!("the database is not empty; specify an empty one with --database, or remove its tables");
+        bail!(
+            "the database is not empty; create another one and specify it with --database, or, if nothing in it is needed, \
+             remove its tables with `DROP SCHEMA public CASCADE; CREATE SCHEMA public;`"
+        );
     }
     let node = DataFolder::of(&config.location)?;
     let opening_lock = node.lock_for_opening()?;
@@ -109,9 +112,7 @@ fn restore(
             progress.warn(&format!("the trace of job {job} is missing or incomplete"));
         }
     }
-    // No copy of the original data folder matches the database.
-    instance::unbind_folder(database)?;
-    let binding = store::instance::find(&mut database.connect_reader()?)?;
+    let binding = instance::assign_new_id(database)?;
     let binding =
         binding.context("the backup was made by a version that did not know stores; restore it into a data folder")?;
     shared_instance::write_id(bucket, ID_KEY, &binding.instance_id)?;

@@ -92,6 +92,8 @@ struct OpenInstance {
     options: Options,
     /// `None` if the nodes of the instance share a bucket.
     binding_updater: Option<BindingUpdater>,
+    /// The mark of the database, which does not change while nodes that share a bucket use it.
+    mark: Option<String>,
 }
 
 impl OpenInstance {
@@ -116,11 +118,12 @@ impl OpenInstance {
         folder.create_database_file(&database)?;
         migrate::apply_pending(&folder, &database)?;
         git::check_version()?;
-        let (binding_updater, key) = if let Some(shared) = folder.shared() {
-            (None, shared_instance::bind(&folder.files()?, &database, shared)?)
+        let (binding_updater, mark, key) = if let Some(shared) = folder.shared() {
+            let (mark, key) = shared_instance::bind(&folder.files()?, &database, shared)?;
+            (None, Some(mark), key)
         } else {
             let (updater, key) = instance::bind(&folder, &database)?;
-            (Some(updater), key)
+            (Some(updater), None, key)
         };
         let mode = ForgeMode::Serve {
             cache_size: config.cache_size,
@@ -132,7 +135,7 @@ impl OpenInstance {
         let mut options = forge_options(&folder, database.clone(), key, config.default_projects_limit, mode)?;
         options.read_replica.clone_from(&config.read_replica);
         warn_about_connections(&database, connections_of(&options));
-        Ok((Self { folder, database, options, binding_updater }, lock))
+        Ok((Self { folder, database, options, binding_updater, mark }, lock))
     }
 }
 
@@ -166,7 +169,7 @@ async fn serve(
     first_admin: FirstAdminOptions,
     access_log: AccessLog,
 ) -> Result<()> {
-    let OpenInstance { folder, database, options, binding_updater } = instance;
+    let OpenInstance { folder, database, options, binding_updater, mark } = instance;
     let metrics = monitoring::install_recorder()?;
     let listeners = Listeners::bind(&config).await?;
     let runner = runner::prepare_built_in(&mut config, folder.path()).await?;
@@ -192,9 +195,10 @@ async fn serve(
 
     let (stop_workers, stopped) = watch::channel(false);
     let backups = config.backups.clone().map(|backups| (backups, backup_source));
-    let node = describe_node(&listeners);
+    let node = describe_node(&listeners, mark);
     let cache_size = config.pack_cache_size;
-    let workers = Workers::start(&forge, node, webhook_client, cache_size, binding_updater, backups, &stopped).await?;
+    let mut workers =
+        Workers::start(&forge, node, webhook_client, cache_size, binding_updater, backups, &stopped).await?;
     permissions::warn_about_exposed_paths(folder.path());
 
     // Before readiness is reported: from then on a signal must lead to a graceful shutdown.
@@ -209,7 +213,14 @@ async fn serve(
         begin_shutdown(&forge, runner).await;
         let _ = stop_workers.send(true);
     };
-    listeners.serve(service, transfers, host_key, sighup, stopped, stop).await;
+    tokio::select! {
+        () = listeners.serve(service, transfers, host_key, sighup, stopped, stop) => {}
+        // Another server may be using the database with other files: requests in progress must not be finished.
+        Ok(()) = &mut workers.database_moved => bail!(
+            "the database was moved to another store or restored, or its instance key was replaced; start this node again with \
+             the settings that the other nodes have now"
+        ),
+    }
     workers.join().await;
     // A write-ahead log left behind would corrupt another database file put in its place.
     if let Err(error) = database.checkpoint() {
@@ -288,10 +299,10 @@ fn report_ready(config: &Config, folder: &DataFolder, listeners: &Listeners) {
 }
 
 /// Describes this node for the list of nodes.
-fn describe_node(listeners: &Listeners) -> NodeDescription {
+fn describe_node(listeners: &Listeners, mark: Option<String>) -> NodeDescription {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let node =
-        NodeDescription { name, version: env!("CARGO_PKG_VERSION").to_owned(), addresses: listeners.addresses() };
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let node = NodeDescription { name, version, addresses: listeners.addresses(), mark };
     metrics::gauge!("gable_node_info", "name" => node.name.clone(), "version" => node.version.clone()).set(1.0);
     node
 }

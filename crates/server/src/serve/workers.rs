@@ -6,10 +6,13 @@ use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, time::Duration};
 use anyhow::{Context as _, Result};
 use forge::{
     Forge, deliveries, node_cache,
-    nodes::{self, NodeDescription},
+    nodes::{self, NodeDescription, RegistrationEnd},
     tasks, wakeups,
 };
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
 use tracing::error;
 use webhooks::{
     Client,
@@ -28,7 +31,11 @@ use crate::{
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// Everything that runs beside the listeners.
-pub(super) struct Workers(Vec<JoinHandle<()>>);
+pub(super) struct Workers {
+    workers: Vec<JoinHandle<()>>,
+    /// Completes if the database was moved to another store, so that this node must not use it any more.
+    pub(super) database_moved: oneshot::Receiver<()>,
+}
 
 impl Workers {
     /// Starts all workers; they run until `stopped` becomes true.
@@ -46,25 +53,39 @@ impl Workers {
         if let Some((backups, _)) = &backups {
             create_backup_folder(backups)?;
         }
+        let (report_move, database_moved) = oneshot::channel();
         let mut workers = vec![
             task_worker::start(forge.clone(), stopped.clone()),
             tokio::spawn(run_webhook_dispatcher(forge.clone(), webhook_client, stopped.clone())),
             memory::release_until_stopped(stopped.clone()),
             tokio::spawn(wakeups::listen_until_stopped(forge.clone(), stopped.clone())),
-            tokio::spawn(nodes::register_until_stopped(forge.clone(), node, stopped.clone())),
+            tokio::spawn(register(forge.clone(), node, stopped.clone(), report_move)),
             tokio::spawn(node_cache::limit_until_stopped(forge.clone(), pack_cache_size, stopped.clone())),
         ];
         workers.extend(binding_updater.map(|updater| updater.advance_until_stopped(stopped.clone())));
         wakeups::set_has_workers(forge, true);
         workers.extend(backups.map(|(backups, source)| backup::schedule::start(backups, source, stopped.clone())));
-        Ok(Self(workers))
+        Ok(Self { workers, database_moved })
     }
 
     /// Waits until all workers have stopped.
     pub(super) async fn join(self) {
-        for worker in self.0 {
+        for worker in self.workers {
             let _ = worker.await;
         }
+    }
+}
+
+/// Registers this node until stopped.
+async fn register(
+    forge: Forge,
+    node: NodeDescription,
+    stopped: watch::Receiver<bool>,
+    report_move: oneshot::Sender<()>,
+) {
+    if nodes::register_until_stopped(forge, node, stopped).await == RegistrationEnd::MarkChanged {
+        // The server may be stopping already.
+        let _ = report_move.send(());
     }
 }
 

@@ -52,13 +52,13 @@ pub(super) fn report_orphans(
 }
 
 /// Reports objects of a bucket without a row. They cannot be moved aside.
-pub(super) fn report_unlisted_objects(check: &'static str, keys: &[impl AsRef<str>]) -> Finding {
+pub(super) fn report_unlisted_objects(check: &'static str, keys: &[impl AsRef<str>], remedy: &str) -> Finding {
     if keys.is_empty() {
         return Finding::ok(check, "there are none");
     }
     let paths: Vec<PathBuf> = keys.iter().map(|key| PathBuf::from(key.as_ref())).collect();
     let text = format!("{} objects of the store are not in the database: {}", paths.len(), examples(&paths));
-    Finding::warning(check, text, "remove them with a client of the store if they are not needed")
+    Finding::warning(check, text, remedy)
 }
 
 /// Reports links in the place of folders that are in use.

@@ -176,7 +176,9 @@ async fn report_faults(forge: &Forge, packs: &PackFiles, small: &SmallPacks) -> 
 }
 
 async fn report_unlisted(forge: &Forge, options: &DoctorOptions, packs: &PackFiles) -> Result<Vec<Finding>> {
+    const CHECK: &str = "packs without rows";
     let mut unlisted = packs.unlisted(forge).await?;
+    let all = unlisted.len();
     if options.server_running {
         // Newer files may belong to pushes in progress, and the server removes those of interrupted ones by itself.
         let now = time_of_files(forge);
@@ -185,10 +187,19 @@ async fn report_unlisted(forge: &Forge, options: &DoctorOptions, packs: &PackFil
         unlisted.retain(is_old);
     }
     let Some(folder) = forge.shared().files.folder() else {
-        return Ok(vec![report_unlisted_objects("packs without rows", &unlisted)]);
+        if all > 0 && unlisted.is_empty() {
+            let text = format!("{all} objects may belong to pushes in progress; nodes remove such packs after a day");
+            return Ok(vec![Finding::ok(CHECK, text)]);
+        }
+        let remedy = if options.server_running {
+            "nodes remove such packs after a day; their logs say why these are left"
+        } else {
+            "leave them: nodes remove such packs a day after they were stored"
+        };
+        return Ok(vec![report_unlisted_objects(CHECK, &unlisted, remedy)]);
     };
     let paths: Vec<PathBuf> = unlisted.into_iter().map(|file| folder.join(file)).collect();
-    Ok(report_orphans(options, "packs without rows", "packs", folder, paths))
+    Ok(report_orphans(options, CHECK, "packs", folder, paths))
 }
 
 /// Returns the key of the pack that a file belongs to.

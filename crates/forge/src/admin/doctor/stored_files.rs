@@ -51,7 +51,7 @@ struct Folders {
 }
 
 /// Returns the folder of the keys of these files.
-fn key_folder(kind: StoredFileKind) -> &'static str {
+pub(super) fn key_folder(kind: StoredFileKind) -> &'static str {
     match kind {
         StoredFileKind::Uploads => "uploads",
         StoredFileKind::Avatars => "avatars",
@@ -153,7 +153,8 @@ async fn check_objects(forge: &Forge, kind: StoredFileKind, findings: &mut Vec<F
     let unlisted = sizes.iter().filter(|(key, object)| !known.contains(*key) && is_old(object.modified));
     let mut unlisted: Vec<&String> = unlisted.map(|(key, _)| key).collect();
     unlisted.sort_unstable();
-    findings.push(report_unlisted_objects(files, &unlisted));
+    let remedy = "remove them with a client of the store if they are not needed";
+    findings.push(report_unlisted_objects(files, &unlisted, remedy));
     Ok(())
 }
 

@@ -156,7 +156,7 @@ fn a_backup_restores_into_the_other_engine_and_back() {
     }
     server.stop();
     let refused = postgres.gable(&["restore", "--quiet", &file]).env("GABLE_DATA", &text(postgres.data().join("../x")));
-    assert_eq!(refused.finish().refused(), "the database is not empty; create a new one and use that");
+    assert_eq!(refused.finish().refused(), NOT_EMPTY);
     assert!(!postgres.data().join("../x").exists(), "nothing is left of it");
     let file = text(postgres.data().join("../backup.tar"));
     postgres.gable(&["backup", "--quiet", &file]).finish().succeeded();
@@ -167,6 +167,10 @@ fn a_backup_restores_into_the_other_engine_and_back() {
     assert_eq!(issue["id"], 4, "{issue}");
     server.stop();
 }
+
+/// The refusal to overwrite a PostgreSQL database.
+const NOT_EMPTY: &str = "the database is not empty; create a new one and use that, or, if nothing in it is needed, remove its \
+                         tables with `DROP SCHEMA public CASCADE; CREATE SCHEMA public;`";
 
 #[test]
 fn a_database_moves_to_postgres_and_back() {
@@ -203,7 +207,7 @@ fn a_database_moves_to_postgres_and_back() {
     let other = TestInstance::embedded();
     other.start().stop();
     let refused = other.gable(&["migrate-database", "--quiet"]).env("GABLE_TO_DATABASE", &url).finish().refused();
-    assert_eq!(refused, "the database is not empty; create a new one and use that");
+    assert_eq!(refused, NOT_EMPTY);
     assert!(place.exists() && !aside.exists(), "a database that was not moved stays in place");
     let server = instance.serve().env("GABLE_DATABASE", &url).with_root_credentials().start();
     let issue = server.root().post("/api/v3/projects/1/issues", &json!({ "title": "After it" })).json();

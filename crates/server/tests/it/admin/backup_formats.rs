@@ -581,7 +581,7 @@ fn a_folder_contains_backups_of_one_instance_only() {
     let expected = format!("{folder} contains backups of another instance; choose another folder");
     assert!(output.status == Some(1) && output.combined_output().contains(&expected), "{}", output.combined_output());
     assert_eq!(snapshot_names(&folder).len(), 1);
-    // A restored instance is the same instance.
+    // A restored copy has the same key.
     let restored = TestInstance::new();
     restored.gable(&["restore", "--quiet", &folder]).finish().succeeded();
     restored.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();

@@ -10,7 +10,7 @@ use forge::{
     Caller, Forge,
     clock::{Clock as _, DatabaseClock},
     deliveries, instance_secrets, job_queue,
-    nodes::{self, ListedNode, NodeCounts, NodeDescription},
+    nodes::{self, ListedNode, NodeCounts, NodeDescription, RegistrationEnd},
     tasks, wakeups,
 };
 use jiff::SignedDuration;
@@ -219,7 +219,7 @@ async fn a_node_with_a_wrong_clock_follows_that_of_the_database() {
 /// A node that registers itself until it is stopped.
 struct RegisteredNode {
     stop: watch::Sender<bool>,
-    task: JoinHandle<()>,
+    task: JoinHandle<RegistrationEnd>,
 }
 
 impl RegisteredNode {
@@ -229,6 +229,7 @@ impl RegisteredNode {
             name: name.to_owned(),
             version: "1.2.3".to_owned(),
             addresses: "http://192.0.2.1:80".to_owned(),
+            mark: None,
         };
         let task = tokio::spawn(nodes::register_until_stopped(forge.clone(), description, stopped));
         wait_until(async || states(forge).await.iter().any(|(listed, _, _)| listed == name)).await;
@@ -237,7 +238,7 @@ impl RegisteredNode {
 
     async fn stop(self) {
         let _ = self.stop.send(true);
-        self.task.await.expect("no panic");
+        assert_eq!(self.task.await.expect("no panic"), RegistrationEnd::Stopped);
     }
 }
 

@@ -95,3 +95,37 @@ fn a_backup_of_a_folder_is_restored_into_a_bucket() {
     let checked = cluster.on_node("admin", cluster.instance.gable(&["doctor"])).finish();
     assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
 }
+
+#[test]
+fn a_restored_copy_is_not_mixed_with_its_original() {
+    let Some(cluster) = Cluster::new() else { return };
+    let node = cluster.start("one");
+    cluster.push(&node, "large", &large_content());
+    node.stop();
+    let file = cluster.path("backup.tar");
+    back_up(&cluster, &[&file]);
+    let copy = Cluster::without_key().expect("PostgreSQL");
+    copy.on_node("admin", copy.instance.gable(&["restore", "--quiet", &file])).finish().succeeded();
+    // Both have the same instance key.
+    for (one, other) in [(&cluster, &copy), (&copy, &cluster)] {
+        let database = other.instance.database_url().expect("PostgreSQL");
+        let before = number_of_objects(one);
+        for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["admin", "user", "list"]] {
+            let command = one.on_node("mixed", one.instance.gable(command)).env("GABLE_DATABASE", database.as_str());
+            let refused = command.finish().refused();
+            assert!(
+                refused.contains(
+                    " contains another instance than the database; specify a database and a store that belong together"
+                ),
+                "{refused}"
+            );
+        }
+        assert_eq!(number_of_objects(one), before);
+    }
+    // Each goes on with its own.
+    for cluster in [&cluster, &copy] {
+        let node = cluster.start("two");
+        assert_eq!(cluster.clone(&node, "large"), large_content());
+        node.stop();
+    }
+}

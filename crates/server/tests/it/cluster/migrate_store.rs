@@ -4,6 +4,8 @@ use std::{fs, thread, time::Duration};
 
 use serde_json::json;
 
+use testkit::bucket::Fault;
+
 use super::fixture::{Cluster, large_content};
 use crate::{
     admin::backup::{REPOSITORIES, all_responses, create_test_data, refs_of},
@@ -47,7 +49,9 @@ fn an_instance_moves_to_a_bucket_and_back_while_it_serves() {
     // With a running server everything is copied, and nothing else changes.
     let output = cluster.migrate_store("bucket", &data).finish().succeeded();
     assert!(output.starts_with("copied "), "{output}");
-    assert!(output.contains("stop it and run the command again"), "{output}");
+    let last = output.lines().last().expect("a line");
+    assert!(last.starts_with("not finished: a server is using the data folder "), "{output}");
+    assert!(last.contains("; stop it and run the command again "), "{output}");
     let refused = cluster.serve("early").finish().refused();
     assert!(refused.contains("does not"), "{refused}");
     // A backup of the data folder contains everything that was copied, too.
@@ -92,7 +96,7 @@ fn an_instance_moves_to_a_bucket_and_back_while_it_serves() {
 
     // And back, into a new folder.
     let output = cluster.migrate_store("folder", &back).finish().succeeded();
-    assert!(output.contains("nodes are running: "), "{output}");
+    assert!(output.lines().last().expect("a line").starts_with("not finished: nodes are running: "), "{output}");
     let refused = serve_from(&cluster, &back).finish().refused();
     assert!(refused.contains("were moved to s3://"), "{refused}");
     cluster.push(&node, "in-bucket-late", &large_content());
@@ -229,4 +233,63 @@ fn wrong_places_are_refused_and_not_changed() {
     assert!(refused.stderr.contains("set `store` to the bucket"), "{}", refused.stderr);
     let node = cluster.start("one");
     assert_eq!(cluster.clone(&node, "large"), large_content());
+}
+
+#[test]
+fn a_node_that_was_cut_off_stops_after_the_files_were_moved_away() {
+    let Some(cluster) = Cluster::new() else { return };
+    let (node, back) = (cluster.start("one"), cluster.path("back"));
+    cluster.push(&node, "large", &large_content());
+    node.signal("STOP");
+    // As after a minute without a heartbeat.
+    cluster.instance.execute("UPDATE nodes SET heartbeat_at = heartbeat_at - 60000000");
+    let output = cluster.migrate_store("folder", &back).finish().succeeded();
+    assert!(output.contains(&format!("the instance uses the data folder {back}")), "{output}");
+    let server = serve_from(&cluster, &back).start();
+    node.signal("CONT");
+    let stopped = node.wait();
+    assert_eq!(stopped.status, Some(1), "{}", stopped.combined_output());
+    assert!(
+        stopped.stderr.contains("gable: the database was moved to another store or restored, "),
+        "{}",
+        stopped.stderr
+    );
+    assert_eq!(cluster.clone(&server, "large"), large_content());
+}
+
+#[test]
+fn a_listing_that_is_out_of_date_loses_nothing() {
+    let Some(cluster) = Cluster::new() else { return };
+    let (node, back) = (cluster.start("one"), cluster.path("back"));
+    create_test_data(&node);
+    cluster.push(&node, "large", &large_content());
+    let before = observe(&node);
+    node.stop();
+    // An object that the bucket has lost.
+    let uploads = cluster.bucket.folder().join("cluster/uploads");
+    let project = fs::read_dir(uploads).expect("a folder").next().expect("a project").expect("an entry").path();
+    let object = project.join("1");
+    let aside = cluster.path("aside");
+    fs::copy(&object, &aside).expect("copied");
+    fs::remove_file(&object).expect("removed");
+    let refused = cluster.migrate_store("folder", &back).finish().refused();
+    let key = format!("uploads/{}/1", project.file_name().expect("a name").to_string_lossy());
+    assert!(refused.starts_with("1 files that the database names are missing in s3://"), "{refused}");
+    assert!(refused.contains(&format!(", such as {key}; run the command again, or, ")), "{refused}");
+    // Nodes can go on.
+    let node = cluster.start("one");
+    assert_eq!(cluster.clone(&node, "large"), large_content());
+    node.stop();
+    fs::copy(&aside, &object).expect("restored");
+
+    cluster.bucket.fail_next(u32::MAX, Fault::StaleListing);
+    let output = cluster.migrate_store("folder", &back).finish().succeeded();
+    assert!(output.contains(&format!("the instance uses the data folder {back}")), "{output}");
+    cluster.bucket.recover();
+    let server = serve_from(&cluster, &back).start();
+    assert_eq!(observe(&server), before);
+    assert_eq!(cluster.clone(&server, "large"), large_content());
+    server.stop();
+    let checked = cluster.instance.gable(&["doctor", "--data", &back]).finish();
+    assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
 }

@@ -2,7 +2,9 @@
 
 mod backup;
 mod bucket;
+mod doctor;
 mod fixture;
+mod instance_key;
 mod migrate_store;
 mod node_cache;
 mod read_replica;

@@ -165,5 +165,16 @@ fn a_node_that_does_not_belong_to_the_instance_does_not_start() {
     // Nor does a server that has a data folder.
     let message = refused(cluster.instance.serve().with_root_credentials());
     assert!(message.contains("the database contains an instance, but the data folder"), "{message}");
+    // Commands that lack the settings of the store say so.
+    for command in [&["admin", "node", "list"][..], &["migrate"], &["backup", "--quiet", "backup.tar"]] {
+        let message = refused(cluster.instance.gable(command).env("GABLE_DATA", "nowhere"));
+        assert!(
+            message.starts_with(
+                "the database contains an instance, but the data folder nowhere does not; specify its folder with --data, or, "
+            ),
+            "{message}"
+        );
+        assert!(message.contains("set `store`, `cache` and `instance-key-file`"), "{message}");
+    }
     cluster.start("two").stop();
 }

@@ -70,7 +70,8 @@ async fn the_overview_lists_the_nodes_of_a_shared_database() {
     forge.admin().await;
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let name = "gable-7".to_owned();
-    let node = NodeDescription { name, version: "9.8.7".to_owned(), addresses: "http://10.0.0.7:8080".to_owned() };
+    let (version, addresses) = ("9.8.7".to_owned(), "http://10.0.0.7:8080".to_owned());
+    let node = NodeDescription { name, version, addresses, mark: None };
     let registration = tokio::spawn(nodes::register_until_stopped(forge.forge.clone(), node, stopped));
     let is_listed = || async {
         let listed = forge.forge.read(Caller::system(), nodes::list).await.expect("listed");

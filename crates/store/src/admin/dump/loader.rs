@@ -179,7 +179,13 @@ impl Loader {
         if is_empty {
             return Ok(());
         }
-        Err(OpenError::new("the database is not empty; create a new one and use that"))
+        Err(OpenError::new(match &self.db {
+            Conn::Sqlite(_) => "the database is not empty; create a new one and use that",
+            Conn::Pg(_) => {
+                "the database is not empty; create a new one and use that, or, if nothing in it is needed, remove its tables \
+                 with `DROP SCHEMA public CASCADE; CREATE SCHEMA public;`"
+            }
+        }))
     }
 
     /// Drops or disables the triggers and constraints that would process each inserted row.
