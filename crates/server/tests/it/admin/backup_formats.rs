@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::{
     admin::backup::{REPOSITORIES, create_test_data, refs_of},
-    support::{Rng, TestInstance, WAIT_TIMEOUT},
+    support::{Rng, TestInstance, WAIT_TIMEOUT, postgres_server},
 };
 
 /// Returns an instance with data whose server is stopped.
@@ -149,8 +149,16 @@ fn existing_files_are_not_overwritten() {
     assert_eq!(refused, "specify exactly one destination: a file, - for standard output, or --folder DIR");
     let nowhere = sibling_path(&instance, "nowhere");
     let refused = instance.gable(&["backup", "--quiet", "--data", &nowhere, "x.tar"]).finish().refused();
-    let start = format!("create one with `gable serve --data {nowhere}`, or choose another folder with --data");
-    assert_eq!(refused, format!("no Gable instance in {nowhere}; {start}"));
+    let expected = if postgres_server().is_some() {
+        format!(
+            "the database contains an instance, but the data folder {nowhere} does not; specify its folder with --data"
+        )
+    } else {
+        format!(
+            "no Gable instance in {nowhere}; create one with `gable serve --data {nowhere}`, or choose another folder"
+        )
+    };
+    assert!(refused.starts_with(&expected), "{refused}");
     assert!(!Path::new(&sibling_path(&instance, "x.tar.partial")).exists());
 }
 
