@@ -162,10 +162,12 @@ impl Target {
     /// Connects for writing; a commit is on the server's disk before it returns.
     pub(crate) fn connect_writer(&self) -> Result<PgConnection, OpenError> {
         self.connect(
-            // The server has to notice soon that a node is gone, because its transaction may hold locks.
+            // The server has to notice soon that a node is cut off: its transactions may hold locks, and those that wait for a
+            // lock would hold it next. While one waits, PostgreSQL 14 and newer look at the connection only if told so.
             "SET synchronous_commit = 'on'; SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET jit = 'off'; \
-             SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; \
-             SET tcp_user_timeout = '10s'",
+             SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; \
+             SET tcp_user_timeout = '4s'; SELECT set_config(name, '1s', false) FROM pg_settings \
+             WHERE name = 'client_connection_check_interval'",
         )
     }
 
