@@ -70,7 +70,9 @@ mod tests {
             result(Fault::NodeKill, 1, 2, &[]),
             result(Fault::NodeKill, 2, 3, &["issue 5"]),
         ];
-        runs.iter().for_each(|result| append(&path, result).expect("append"));
+        for result in &runs {
+            append(&path, result).expect("append");
+        }
         let results = read(&path).expect("read");
         fs::remove_dir_all(&folder).expect("remove the folder");
         let names: Vec<String> = results.iter().map(CampaignResult::name).collect();

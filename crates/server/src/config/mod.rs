@@ -223,12 +223,11 @@ fn parse_ssh_url(url: &str) -> Result<SshEndpoint> {
         }
         _ => (address, DEFAULT_SSH_PORT),
     };
-    let is_host = match host.strip_prefix('[') {
-        Some(address) => address.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok()),
-        None => {
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-            !host.is_empty() && !host.starts_with('-') && host.bytes().all(is_plain)
-        }
+    let is_host = if let Some(address) = host.strip_prefix('[') {
+        address.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+    } else {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        !host.is_empty() && !host.starts_with('-') && host.bytes().all(is_plain)
     };
     if is_host { Ok(SshEndpoint { host: host.into(), port }) } else { Err(invalid()) }
 }
