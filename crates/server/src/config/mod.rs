@@ -196,26 +196,49 @@ fn check_tls(TlsFiles { tls_certificate, tls_key }: TlsFiles) -> Result<Option<C
 }
 
 fn check_url(url: String) -> Result<String> {
+    const EXPECTED: &str = "expected https://host or https://host/prefix";
     let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let plain = |host: &str| !host.is_empty() && !host.contains(['?', '#', ' ', '@', '"', '<', '>', ',']);
     if host.is_some_and(plain) {
         return Ok(url);
     }
-    Err(anyhow!("invalid external-url {url}: expected https://host or https://host/prefix"))
+    if user_and_password(&url).is_some() {
+        bail!("external-url must not contain a user or a password; {EXPECTED}");
+    }
+    Err(invalid_url("external-url", &url, EXPECTED))
+}
+
+/// Returns the error for a URL. One with `@` is not repeated, because the error may be logged: [`user_and_password`]
+/// does not find a password with a slash that is not encoded.
+fn invalid_url(setting: &str, url: &str, expected: &str) -> anyhow::Error {
+    if url.contains('@') {
+        return anyhow!("invalid {setting}: {expected}");
+    }
+    anyhow!("invalid {setting} {url}: {expected}")
+}
+
+/// Returns what precedes `@` in the authority of a URL; the user may be a token.
+fn user_and_password(url: &str) -> Option<&str> {
+    let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = after_scheme.split(['/', '?', '#']).next()?;
+    authority.rsplit_once('@').map(|(user, _)| user)
 }
 
 /// Parses the public URL of SSH. A path is refused because the path of a project follows the host directly.
 fn parse_ssh_url(url: &str) -> Result<SshEndpoint> {
     const EXPECTED: &str = "expected ssh://host or ssh://host:port";
-    let invalid = || anyhow!("invalid external-ssh-url {url}: {EXPECTED}");
+    let invalid = || match user_and_password(url) {
+        Some(user) if user != "git" => {
+            anyhow!("invalid external-ssh-url: the user is always git, without a password; {EXPECTED}")
+        }
+        _ => invalid_url("external-ssh-url", url, EXPECTED),
+    };
     let authority = url.strip_prefix("ssh://").ok_or_else(invalid)?;
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     let address = match authority.rsplit_once('@') {
         None => authority,
         Some(("git", address)) => address,
-        // Not repeated, because the error may be logged.
-        Some((user, _)) if user.contains(':') => bail!("external-ssh-url contains a password; {EXPECTED}"),
-        Some(_) => bail!("invalid external-ssh-url {url}: the user is always git; {EXPECTED}"),
+        Some(_) => return Err(invalid()),
     };
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) if !address.ends_with(']') => {
@@ -296,7 +319,6 @@ mod tests {
         check("ssh://git@[2001:db8::1]:2222", ("[2001:db8::1]", 2222));
         for wrong in [
             "git.example.com",
-            "git@git.example.com:",
             "https://git.example.com",
             "ssh://",
             "ssh://:22",
@@ -309,17 +331,38 @@ mod tests {
             "ssh://-oProxyCommand=x",
             "ssh://2001:db8::1",
             "ssh://[host]",
-            "ssh://git@git@host",
             "ssh://a b",
         ] {
             let error = parse_ssh_url(wrong).expect_err(wrong).to_string();
             assert!(error.starts_with(&format!("invalid external-ssh-url {wrong}: ")), "{error}");
             assert!(error.ends_with("expected ssh://host or ssh://host:port"), "{error}");
         }
-        let error = parse_ssh_url("ssh://ann@host").expect_err("refused").to_string();
-        assert!(error.contains(": the user is always git; "), "{error}");
-        let error = parse_ssh_url("ssh://git:planted@host").expect_err("refused").to_string();
-        assert_eq!(error, "external-ssh-url contains a password; expected ssh://host or ssh://host:port");
+        for wrong in ["git@git.example.com:", "ssh://git@host/path"] {
+            let error = parse_ssh_url(wrong).expect_err(wrong).to_string();
+            assert_eq!(error, "invalid external-ssh-url: expected ssh://host or ssh://host:port");
+        }
+    }
+
+    #[test]
+    fn a_url_that_may_contain_a_secret_is_not_repeated() {
+        let check = |url: &str, of_web: &str, of_ssh: &str| {
+            let error = check_url(url.to_owned()).expect_err(url).to_string();
+            assert_eq!(error, format!("{of_web} expected https://host or https://host/prefix"), "{url}");
+            let error = parse_ssh_url(url).expect_err(url).to_string();
+            assert_eq!(error, format!("{of_ssh} expected ssh://host or ssh://host:port"), "{url}");
+        };
+        for scheme in ["", "ssh://", "http://", "https://", "ftp://"] {
+            for user in ["git:planted", "planted-token", "git@git"] {
+                check(
+                    &format!("{scheme}{user}@host"),
+                    "external-url must not contain a user or a password;",
+                    "invalid external-ssh-url: the user is always git, without a password;",
+                );
+            }
+        }
+        for url in ["https://host:8080/@team", "https://ann:plan/ted@host"] {
+            check(url, "invalid external-url:", "invalid external-ssh-url:");
+        }
     }
 
     #[test]
