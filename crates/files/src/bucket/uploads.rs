@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use object_store::{
-    GetOptions, MultipartUpload, ObjectStore as _, PutMultipartOptions, PutOptions, PutPayload, path::Path as Location,
+    MultipartUpload, ObjectStore as _, PutMultipartOptions, PutOptions, PutPayload, path::Path as Location,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::task::{JoinSet, spawn_blocking};
@@ -87,10 +87,8 @@ impl Bucket {
 
     /// Returns whether an object has the content of a file.
     async fn contains(&self, location: &Location, upload: &Upload) -> bool {
-        let options = GetOptions::new().with_head(true);
-        self.0.store.get_opts(location, options).await.is_ok_and(|found| {
-            found.meta.size == upload.size && stored_checksum(&found).as_ref() == Some(&upload.checksum)
-        })
+        let Ok(Some(found)) = self.get(location, Some(0..0)).await else { return false };
+        found.meta.size == upload.size && stored_checksum(&found).as_ref() == Some(&upload.checksum)
     }
 
     async fn send_parts(&self, parts: &mut dyn MultipartUpload, upload: &Upload, part_size: u64) -> Result<(), Error> {

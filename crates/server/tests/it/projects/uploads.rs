@@ -96,6 +96,19 @@ fn unfinished(forge: &TestForge) -> usize {
     forge.with_connection(|db| store::uploads::unfinished_before(db, Time::MAX, 1000).expect("asked").len())
 }
 
+/// Waits until an upload of which a part was sent has begun.
+async fn wait_for_upload(forge: &TestForge) {
+    let has_begun = || {
+        // A bucket gets the file when it is complete.
+        if forge.uses_bucket() { unfinished(forge) > 0 } else { !forge.files().is_empty() }
+    };
+    let start = Instant::now();
+    while !has_begun() {
+        assert!(start.elapsed() < Duration::from_secs(10), "no upload begins");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
 fn has_no_uploads(forge: &TestForge) -> bool {
     forge.files().is_empty() && !forge.with_connection(|db| store::uploads::exist_in(db, PROJECT).expect("asked"))
 }
@@ -335,11 +348,7 @@ async fn an_aborted_upload_is_rolled_back() {
     let request = tokio::spawn(async move { post(&ann, "/projects/1/uploads", body).await });
     let half = file("x.bin", &vec![0; 1_000_000])[..600_000].to_vec();
     body_sender.send(Ok(half.into())).await.expect("taken");
-    // A bucket gets the file when it is complete.
-    let has_begun = || if forge.uses_bucket() { unfinished(&forge) == 1 } else { !forge.files().is_empty() };
-    while !has_begun() {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    wait_for_upload(&forge).await;
     assert_eq!(unfinished(&forge), 1);
     request.abort();
     let _ = body_sender.send(Err(io::ErrorKind::ConnectionReset.into())).await;
@@ -449,9 +458,7 @@ async fn an_upload_fails_if_access_is_lost_meanwhile() {
         let mut file_part = file("x.bin", &[0; 1000]);
         let rest = file_part.split_off(500);
         body_sender.send(Ok(file_part.into())).await.expect("taken");
-        while forge.files().is_empty() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        wait_for_upload(&forge).await;
         let closed = match closing {
             "removed" => ann.delete("/projects/1").await,
             "private" => ann.put("/projects/1", json!({ "name": "x", "visibility_level": 0 })).await,
