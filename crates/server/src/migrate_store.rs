@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use files::{Files, logs::Logs};
-use forge::{Caller, Forge, InstanceKey, doctor, nodes, storage_upgrade, traces};
+use forge::{Forge, InstanceKey, doctor, nodes, storage_upgrade, traces};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::HumanBytes;
 use store::{Database, instance as store_instance};
@@ -190,7 +190,7 @@ impl<'a> Migration<'a> {
             return Ok(vec![format!("the files of the instance are in {} already", data.display())]);
         }
         folder.write_instance_key(&key)?;
-        let mut serving = self.serving_nodes(&forge)?;
+        let mut serving = nodes::running(&self.database)?;
         if serving.is_empty() {
             // From here on no node starts. One that started just before has registered until everything is copied.
             shared_instance::write_id(&self.bucket, MIGRATION_KEY, &self.instance_id)?;
@@ -205,7 +205,7 @@ impl<'a> Migration<'a> {
         let moved = self.runtime.block_on(traces::export_to_folder(&forge, &self.bucket, &logs))?;
         copied.add_traces(&moved, progress);
         if serving.is_empty() {
-            serving = self.serving_nodes(&forge)?;
+            serving = nodes::running(&self.database)?;
             if !serving.is_empty() {
                 shared_instance::write_id(&self.bucket, ID_KEY, &self.instance_id)?;
             }
@@ -336,12 +336,6 @@ impl<'a> Migration<'a> {
         let limit = self.config.default_projects_limit;
         let options = forge_options(&self.node, self.database.clone(), key, limit, ForgeMode::Administer)?;
         Ok(Forge::start(forge::Options { readers: 1, blocking: 1, ..options })?)
-    }
-
-    /// Returns the names of the nodes that are running.
-    fn serving_nodes(&self, forge: &Forge) -> Result<Vec<String>> {
-        let listed = self.runtime.block_on(forge.read(Caller::system(), nodes::list))?;
-        Ok(listed.into_iter().filter(|listed| !listed.is_silent).map(|listed| listed.node.name).collect())
     }
 
     fn remove_object(&self, key: &str) -> Result<()> {

@@ -108,21 +108,22 @@ pub async fn register_until_stopped(
         node.state = if *draining.borrow_and_update() { NodeState::Draining } else { NodeState::Serving };
         let (registered, replaces_all) = (node.clone(), is_first && forge.shared().database.is_single_node());
         let expected = mark.clone();
-        let written = forge.write(Caller::system(), move |tx| {
+        // A node is not registered in a database that has another mark.
+        let is_registered = forge.write(Caller::system(), move |tx| {
             if let Some(expected) = &expected
                 && store::instance::find(tx.db())?.is_none_or(|binding| binding.mark != *expected)
             {
-                return Ok(RegistrationEnd::MarkChanged);
+                return Ok(false);
             }
             if replaces_all {
                 store::nodes::delete_all(tx.db())?;
             }
             store::nodes::upsert(tx.db(), &registered)?;
-            Ok(RegistrationEnd::Stopped)
+            Ok(true)
         });
-        match written.await {
-            Ok(RegistrationEnd::Stopped) => is_first = false,
-            Ok(RegistrationEnd::MarkChanged) => {
+        match is_registered.await {
+            Ok(true) => is_first = false,
+            Ok(false) => {
                 end = RegistrationEnd::MarkChanged;
                 break;
             }

@@ -151,14 +151,16 @@ fn existing_files_are_not_overwritten() {
     let refused = instance.gable(&["backup", "--quiet", "--data", &nowhere, "x.tar"]).finish().refused();
     let expected = if postgres_server().is_some() {
         format!(
-            "the database contains an instance, but the data folder {nowhere} does not; specify its folder with --data"
+            "the database contains an instance, but the data folder {nowhere} does not; specify its folder with --data, or, if \
+             its files are in a store, set `store`, `cache` and `instance-key-file` as its nodes do"
         )
     } else {
         format!(
-            "no Gable instance in {nowhere}; create one with `gable serve --data {nowhere}`, or choose another folder"
+            "no Gable instance in {nowhere}; create one with `gable serve --data {nowhere}`, or choose another folder with \
+             --data"
         )
     };
-    assert!(refused.starts_with(&expected), "{refused}");
+    assert_eq!(refused, expected);
     assert!(!Path::new(&sibling_path(&instance, "x.tar.partial")).exists());
 }
 

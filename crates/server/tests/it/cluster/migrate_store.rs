@@ -1,6 +1,6 @@
 //! `gable migrate-store`: the files of an instance move between its data folder and a bucket.
 
-use std::{fs, thread, time::Duration};
+use std::{collections::BTreeMap, fs, thread, time::Duration};
 
 use serde_json::json;
 
@@ -28,9 +28,19 @@ fn serve_from(cluster: &Cluster, data: &str) -> GableCommand {
     cluster.instance.serve().args(&["--data", data]).with_root_credentials()
 }
 
-/// Returns everything that clients see.
-pub(super) fn observe(server: &ServerProcess) -> impl PartialEq + std::fmt::Debug + use<> {
+/// Returns everything that clients see: responses by address, and refs by repository.
+pub(super) fn observe(server: &ServerProcess) -> (BTreeMap<String, String>, [String; 2]) {
     (all_responses(server), REPOSITORIES.map(|path| refs_of(server, path)))
+}
+
+/// Checks that a server with the data folder shows the same as before, large files included, and that the doctor finds nothing.
+fn assert_moved_to_folder(cluster: &Cluster, data: &str, before: &(BTreeMap<String, String>, [String; 2])) {
+    let server = serve_from(cluster, data).start();
+    assert_eq!(observe(&server), *before);
+    assert_eq!(cluster.clone(&server, "large"), large_content());
+    server.stop();
+    let checked = cluster.instance.gable(&["doctor", "--data", data]).finish();
+    assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
 }
 
 #[test]
@@ -190,12 +200,7 @@ fn a_killed_migration_is_resumed() {
     assert_eq!(observe(&node), before);
     node.stop();
     kill_repeatedly("folder", &back);
-    let server = serve_from(&cluster, &back).start();
-    assert_eq!(observe(&server), before);
-    assert_eq!(cluster.clone(&server, "large"), large_content());
-    server.stop();
-    let checked = cluster.instance.gable(&["doctor", "--data", &back]).finish();
-    assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
+    assert_moved_to_folder(&cluster, &back, &before);
 }
 
 #[test]
@@ -286,10 +291,5 @@ fn a_listing_that_is_out_of_date_loses_nothing() {
     let output = cluster.migrate_store("folder", &back).finish().succeeded();
     assert!(output.contains(&format!("the instance uses the data folder {back}")), "{output}");
     cluster.bucket.recover();
-    let server = serve_from(&cluster, &back).start();
-    assert_eq!(observe(&server), before);
-    assert_eq!(cluster.clone(&server, "large"), large_content());
-    server.stop();
-    let checked = cluster.instance.gable(&["doctor", "--data", &back]).finish();
-    assert_eq!(checked.status, Some(0), "{}", checked.combined_output());
+    assert_moved_to_folder(&cluster, &back, &before);
 }
