@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+use rustix::process::{Resource, getrlimit};
 use tokio::{
     sync::watch,
     task::{JoinHandle, spawn_blocking},
@@ -22,21 +24,31 @@ const MMAP_THRESHOLD: i32 = 1 << 20;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const TRIM_THRESHOLD: i32 = 4 << 20;
 
-/// The range of the number of arenas. Each reserves 64 MB of address space and retains freed memory; glibc's default is
-/// eight per core.
+/// The number of arenas per core, one for each thread that requests keep busy: an async worker and two readers. Threads that
+/// share an arena wait for each other. Glibc's default is eight per core.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const ARENA_COUNT: std::ops::RangeInclusive<usize> = 2..=8;
+const ARENAS_PER_CORE: u64 = 3;
+
+/// The range of the number of arenas. Each retains freed memory.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const ARENA_COUNT: std::ops::RangeInclusive<u64> = 2..=12;
+
+/// The address space that an arena reserves.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const ARENA_SIZE: u64 = 64 << 20;
 
 /// Configures the allocator; must be called before any thread is started.
 ///
 /// Hashing a password allocates 7 MiB. By default glibc raises its threshold for large allocations to that size after the
 /// first one, and every thread that hashes retains as much. A fixed threshold prevents that.
 ///
-/// The number of arenas is the number of cores, within limits, so that the server runs where the address space is limited.
+/// Where the address space is limited, arenas reserve at most a quarter of it, except that there are at least two.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn configure_allocator() {
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    let arenas = i32::try_from(cores.clamp(*ARENA_COUNT.start(), *ARENA_COUNT.end())).unwrap_or(2);
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let address_space = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
+    let arenas = (cores * ARENAS_PER_CORE).min(address_space / 4 / ARENA_SIZE);
+    let arenas = i32::try_from(arenas.clamp(*ARENA_COUNT.start(), *ARENA_COUNT.end())).unwrap_or(2);
     #[expect(unsafe_code, reason = "mallopt has no safe wrapper; it is called before any thread is started")]
     // SAFETY: `mallopt` takes two integers and only changes parameters of the allocator.
     unsafe {
