@@ -26,7 +26,9 @@ pub use repository::{
     edit_pages, history_pages, maintenance, node_cache, pushes, ref_pages, release_pages, repository_files, tags,
     transport,
 };
-use runtime::{blocking, commit_outcome, lookups, read_cache, repository_cache, repository_locks, stored_files};
+use runtime::{
+    blocking, commit_outcome, lookups, read_cache, repository_cache, repository_locks, stored_files, work_queue,
+};
 pub use runtime::{bridge, clock, disk_space, outbound_addresses, rate_limiter, wakeups, weak_map};
 use tracker::mentions;
 pub use tracker::{

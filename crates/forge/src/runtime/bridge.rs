@@ -21,7 +21,6 @@ use std::{
     time::Instant,
 };
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use files::{Files, disk_space::DiskSpace, spool::Spools};
 use git::{Refs, Repositories, Repository};
 use model::{Project, ProjectId, StorageId, Time, TokenId, WebSessionId};
@@ -45,6 +44,7 @@ use crate::{
     traces::{LiveTraces, LogStore},
     wakeups::{WakeupSender, Wakeups},
     web_sessions::WebSessionUses,
+    work_queue::{SendError, WorkReceiver, WorkSender, work_queue},
 };
 
 pub use write_tx::WriteTx;
@@ -113,9 +113,9 @@ pub struct Forge(Arc<ForgeInner>);
 struct ForgeInner {
     id: u64,
     shared: Arc<Shared>,
-    readers: Sender<QueuedRead>,
-    writers: Sender<QueuedWrite>,
-    blocking: Sender<QueuedBlocking>,
+    readers: WorkSender<QueuedRead>,
+    writers: WorkSender<QueuedWrite>,
+    blocking: WorkSender<QueuedBlocking>,
     replica: Option<Replica>,
 }
 
@@ -350,9 +350,9 @@ impl Forge {
         // On a separate thread: a PostgreSQL connection has a runtime, and the caller may be inside another one.
         thread::scope(|scope| scope.spawn(|| shared.database.connect_reader().map(drop)).join())
             .expect("connecting does not panic")?;
-        let (read_sender, read_queue) = bounded::<QueuedRead>(MAX_QUEUE_LENGTH);
-        let (write_sender, write_queue) = bounded::<QueuedWrite>(MAX_QUEUE_LENGTH);
-        let (blocking_sender, blocking_queue) = bounded::<QueuedBlocking>(MAX_QUEUE_LENGTH);
+        let (read_sender, read_queue) = work_queue::<QueuedRead>(MAX_QUEUE_LENGTH);
+        let (write_sender, write_queue) = work_queue::<QueuedWrite>(MAX_QUEUE_LENGTH);
+        let (blocking_sender, blocking_queue) = work_queue::<QueuedBlocking>(MAX_QUEUE_LENGTH);
         for number in 0..readers.max(1) {
             spawn_reader(format!("reader-{number}"), &shared, &read_queue);
         }
@@ -361,8 +361,8 @@ impl Forge {
         }
         let writers = if single_writer { 1 } else { readers.max(1) };
         for number in 0..writers {
-            let (shared, queue) = (Arc::clone(&shared), write_queue.clone());
-            spawn(format!("writer-{number}"), move || write_loop(&shared, &queue, single_writer));
+            let (shared, mut queue) = (Arc::clone(&shared), write_queue.clone());
+            spawn(format!("writer-{number}"), move || write_loop(&shared, &mut queue, single_writer));
         }
         let replica = read_replica.map(|standby| Replica::start(&shared.database, &standby, readers.max(1)));
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -472,7 +472,7 @@ impl Forge {
 
     /// Runs a closure on a thread with a connection. If it needs packs that are only in the bucket, they are fetched without
     /// occupying the thread, and it runs again.
-    async fn run_on<T, F>(&self, queue: &Sender<QueuedRead>, f: F) -> Result<T>
+    async fn run_on<T, F>(&self, queue: &WorkSender<QueuedRead>, f: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut ReadConnection) -> Result<T> + Send + 'static,
@@ -555,15 +555,15 @@ impl Forge {
     }
 }
 
-fn send<T>(queue: &Sender<T>, work: T) -> Result<()> {
+fn send<T>(queue: &WorkSender<T>, work: T) -> Result<()> {
     queue.try_send(work).map_err(|error| match error {
-        TrySendError::Full(_) => Error::Busy,
-        TrySendError::Disconnected(_) => Error::Internal("the forge has stopped".into()),
+        SendError::Full => Error::Busy,
+        SendError::Disconnected => Error::Internal("the forge has stopped".into()),
     })
 }
 
 /// Runs a closure on a thread with a connection; returns it with its result, so that it can run again.
-async fn run_once<T, F>(queue: &Sender<QueuedRead>, mut f: F) -> Result<(Result<T>, F)>
+async fn run_once<T, F>(queue: &WorkSender<QueuedRead>, mut f: F) -> Result<(Result<T>, F)>
 where
     T: Send + 'static,
     F: FnMut(&mut ReadConnection) -> Result<T> + Send + 'static,
@@ -614,7 +614,7 @@ fn spawn(name: String, f: impl FnOnce() + Send + 'static) {
     thread::Builder::new().name(name).spawn(f).expect("the operating system can start a thread");
 }
 
-fn spawn_reader(name: String, shared: &Arc<Shared>, queue: &Receiver<QueuedRead>) {
+fn spawn_reader(name: String, shared: &Arc<Shared>, queue: &WorkReceiver<QueuedRead>) {
     let (shared, queue) = (Arc::clone(shared), queue.clone());
     spawn(name, move || {
         let mut connection = ReadConnection::new(&shared.database);

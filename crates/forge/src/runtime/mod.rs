@@ -14,3 +14,4 @@ pub(crate) mod repository_locks;
 pub(crate) mod stored_files;
 pub mod wakeups;
 pub mod weak_map;
+pub(crate) mod work_queue;

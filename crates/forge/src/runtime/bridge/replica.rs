@@ -7,17 +7,23 @@ mod standby_connection;
 mod state;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
     thread,
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use store::{Conn, Database, LogPosition};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{MAX_QUEUE_LENGTH, ReadTx, Shared, is_outage, run_and_reply, spawn};
-use crate::{Caller, Error, Result, repository_cache::PacksNotCached};
+use crate::{
+    Caller, Error, Result,
+    repository_cache::PacksNotCached,
+    work_queue::{ReceiveError, WorkReceiver, WorkSender, work_queue},
+};
 use standby_connection::StandbyConnection;
 use state::{ReplicaState, StandbyProblem};
 
@@ -28,8 +34,8 @@ const CONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The threads with connections to the standby, and one that asks the primary how far the standby has to be.
 pub(super) struct Replica {
-    reads: Sender<QueuedRead>,
-    positions: Sender<oneshot::Sender<LogPosition>>,
+    reads: WorkSender<QueuedRead>,
+    positions: SyncSender<oneshot::Sender<LogPosition>>,
     state: Arc<ReplicaState>,
 }
 
@@ -40,13 +46,13 @@ type Answer<T, F> = std::result::Result<(Result<T>, F), StandbyProblem>;
 impl Replica {
     /// Starts the threads. The standby need not be reachable.
     pub(super) fn start(primary: &Database, standby: &Database, threads: usize) -> Self {
-        let (reads, queue) = bounded::<QueuedRead>(MAX_QUEUE_LENGTH);
+        let (reads, queue) = work_queue::<QueuedRead>(MAX_QUEUE_LENGTH);
         let state = Arc::<ReplicaState>::default();
         for number in 0..threads {
-            let (standby, queue, state) = (standby.clone(), queue.clone(), Arc::clone(&state));
-            spawn(format!("replica-{number}"), move || read_from(&standby, &queue, &state));
+            let (standby, mut queue, state) = (standby.clone(), queue.clone(), Arc::clone(&state));
+            spawn(format!("replica-{number}"), move || read_from(&standby, &mut queue, &state));
         }
-        let (positions, requests) = bounded(MAX_QUEUE_LENGTH);
+        let (positions, requests) = sync_channel(MAX_QUEUE_LENGTH);
         let (primary, asking) = (primary.clone(), Arc::clone(&state));
         spawn("log-position".to_owned(), move || answer_positions(&primary, &requests, &asking));
         Self { reads, positions, state }
@@ -151,7 +157,7 @@ impl<F> Clone for Waiting<F> {
 }
 
 /// Connects to the standby, and runs reads there until the queue is closed.
-fn read_from(standby: &Database, queue: &Receiver<QueuedRead>, state: &ReplicaState) {
+fn read_from(standby: &Database, queue: &mut WorkReceiver<QueuedRead>, state: &ReplicaState) {
     let mut connection = StandbyConnection::new(standby);
     loop {
         if let Err(error) = connection.connect() {
@@ -171,18 +177,22 @@ fn read_from(standby: &Database, queue: &Receiver<QueuedRead>, state: &ReplicaSt
 }
 
 /// Runs reads until the connection is lost; returns `false` if the queue is closed.
-fn serve(connection: &mut StandbyConnection, queue: &Receiver<QueuedRead>) -> bool {
+fn serve(connection: &mut StandbyConnection, queue: &mut WorkReceiver<QueuedRead>) -> bool {
     while connection.is_connected() {
         match queue.recv() {
-            Ok(read) => read(connection),
-            Err(_) => return false,
+            Some(read) => read(connection),
+            None => return false,
         }
     }
     true
 }
 
 /// Waits before the next attempt to connect; returns `false` if the queue is closed.
-fn wait_unconnected(connection: &mut StandbyConnection, queue: &Receiver<QueuedRead>, state: &ReplicaState) -> bool {
+fn wait_unconnected(
+    connection: &mut StandbyConnection,
+    queue: &mut WorkReceiver<QueuedRead>,
+    state: &ReplicaState,
+) -> bool {
     if state.has_connections() {
         // The reads are left to the threads that are connected.
         thread::sleep(CONNECT_INTERVAL);
@@ -194,8 +204,8 @@ fn wait_unconnected(connection: &mut StandbyConnection, queue: &Receiver<QueuedR
             read(connection);
             true
         }
-        Err(RecvTimeoutError::Timeout) => true,
-        Err(RecvTimeoutError::Disconnected) => false,
+        Err(ReceiveError::Timeout) => true,
+        Err(ReceiveError::Closed) => false,
     }
 }
 
@@ -235,7 +245,7 @@ mod tests {
     #[test]
     fn failures_of_the_standby_are_not_answers() {
         let check = |result: Result<()>, is_answer| {
-            let replica = Replica { reads: bounded(1).0, positions: bounded(1).0, state: Arc::default() };
+            let replica = Replica { reads: work_queue(1).0, positions: sync_channel(1).0, state: Arc::default() };
             let text = format!("{result:?}");
             assert_eq!(replica.accept(result).is_some(), is_answer, "{text}");
         };

@@ -5,13 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::Receiver;
 use store::{Conn, ServerState, TransactionId};
 use tokio::sync::oneshot;
 use tracing::error;
 
 use super::{QueuedWrite, Shared, WriteTx, catch_panic, with_read_tx};
-use crate::{Caller, Error, Result, commit_outcome::CommitOutcome, disk_space, wakeups::Wakeups};
+use crate::{
+    Caller, Error, Result, commit_outcome::CommitOutcome, disk_space, wakeups::Wakeups, work_queue::WorkReceiver,
+};
 
 /// The maximum number of writes that share a commit.
 const MAX_GROUP_SIZE: usize = 256;
@@ -130,9 +131,9 @@ impl WriteConnection {
     }
 }
 
-pub(super) fn write_loop(shared: &Shared, queue: &Receiver<QueuedWrite>, single_writer: bool) {
+pub(super) fn write_loop(shared: &Shared, queue: &mut WorkReceiver<QueuedWrite>, single_writer: bool) {
     let mut connection: Option<WriteConnection> = None;
-    while let Ok(write) = queue.recv() {
+    while let Some(write) = queue.recv() {
         let open = match connection.take().map_or_else(|| WriteConnection::open(shared), Ok) {
             Ok(open) => open,
             Err(outcome) => {
@@ -154,7 +155,7 @@ pub(super) fn write_loop(shared: &Shared, queue: &Receiver<QueuedWrite>, single_
 
 /// Runs all queued writes in one transaction and replies to them once it is durable. Returns the connection if it is
 /// still usable.
-fn write_group(shared: &Shared, mut db: Conn, queue: &Receiver<QueuedWrite>, first: QueuedWrite) -> Option<Conn> {
+fn write_group(shared: &Shared, mut db: Conn, queue: &WorkReceiver<QueuedWrite>, first: QueuedWrite) -> Option<Conn> {
     if let Err(error) = db.begin_writing() {
         error!(%error, "cannot begin a write transaction");
         first.reply(shared, &shared.outcome_of_error(&error));
@@ -168,7 +169,7 @@ fn write_group(shared: &Shared, mut db: Conn, queue: &Receiver<QueuedWrite>, fir
         outcome = run_in_savepoint(shared, &mut db, &mut *write);
         group.push(write);
         if outcome.is_committed() && group.len() < MAX_GROUP_SIZE && start.elapsed() < MAX_GROUP_DURATION {
-            next = queue.try_recv().ok();
+            next = queue.try_recv();
         }
     }
     if outcome.is_committed() {
