@@ -302,6 +302,8 @@ impl Conn {
 
 /// Waits for migrations of other nodes and prevents new ones until the end of the transaction.
 fn lock_migrations(conn: &mut postgres::PgConnection) -> Result<(), OpenError> {
+    // An index of a large table takes longer than any request may.
+    conn.batch_execute(postgres::WHOLE_TABLE_SETTINGS).map_err(failed)?;
     diesel::sql_query(format!("SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")).execute(conn).map(drop).map_err(failed)
 }
 

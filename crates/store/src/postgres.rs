@@ -39,6 +39,10 @@ pub(crate) type ClientConnection =
 /// The port if the URL names none.
 const DEFAULT_PORT: u16 = 5432;
 
+/// Settings for statements that read whole tables and for which no request waits, instead of those of [`Target::connect`].
+pub(crate) const WHOLE_TABLE_SETTINGS: &str =
+    "SET statement_timeout = 0; SET enable_seqscan = 'on'; SET plan_cache_mode = 'auto'";
+
 thread_local! {
     static RUNTIME: OnceCell<Runtime> = const { OnceCell::new() };
 }
@@ -163,25 +167,31 @@ impl Target {
     pub(crate) fn connect_writer(&self) -> Result<PgConnection, OpenError> {
         self.connect(
             // The server has to notice soon that a node is cut off: its transactions may hold locks, and those that wait for a
-            // lock would hold it next. While one waits, PostgreSQL 14 and newer look at the connection only if told so.
-            "SET synchronous_commit = 'on'; SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET jit = 'off'; \
+            // lock would hold it next. While one waits, PostgreSQL looks at the connection only if
+            // `client_connection_check_interval` is set, which needs version 14 and an operating system that reports
+            // closed connections.
+            "SET synchronous_commit = 'on'; SET lock_timeout = '30s'; SET statement_timeout = '60s'; \
              SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; \
-             SET tcp_user_timeout = '4s'; SELECT set_config(name, '1s', false) FROM pg_settings \
-             WHERE name = 'client_connection_check_interval'",
+             SET tcp_user_timeout = '4s'; \
+             DO $$BEGIN PERFORM set_config('client_connection_check_interval', '1s', false); \
+             EXCEPTION WHEN undefined_object OR invalid_parameter_value THEN NULL; END$$",
         )
     }
 
     /// Connects for reading; the session cannot write.
     pub(crate) fn connect_reader(&self) -> Result<PgConnection, OpenError> {
-        // Statements are prepared once and run often, and planning costs more than most of them do. They fetch few rows
-        // by index, mostly from memory, so random access is cheap and JIT compilation never pays off.
-        self.connect(
-            "SET default_transaction_read_only = 'on'; SET statement_timeout = '60s'; \
-             SET plan_cache_mode = 'force_generic_plan'; SET jit = 'off'; SET random_page_cost = 1.1",
-        )
+        self.connect("SET default_transaction_read_only = 'on'; SET statement_timeout = '60s'")
     }
 
     fn connect(&self, setup: &str) -> Result<PgConnection, OpenError> {
+        // Statements are prepared once and run often, and planning costs more than most of them do. They fetch few rows by
+        // index, mostly from memory, so random access is cheap and JIT compilation never pays off. A plan stays until the
+        // statistics change, so one that reads a whole table because it was empty, or because most rows are those of one
+        // project, would be used long after.
+        let setup = format!(
+            "SET plan_cache_mode = 'force_generic_plan'; SET enable_seqscan = 'off'; SET jit = 'off'; \
+             SET random_page_cost = 1.1; {setup}"
+        );
         if let Some(reason) = self.recent_failure() {
             return Err(OpenError::new(reason));
         }
@@ -194,7 +204,7 @@ impl Target {
                 .map_err(|error| OpenError::new(format!("cannot connect to PostgreSQL at {server}: {error}")))
         });
         let mut connection: PgConnection = connection?.into();
-        diesel::connection::SimpleConnection::batch_execute(&mut connection, setup).map_err(|error| {
+        diesel::connection::SimpleConnection::batch_execute(&mut connection, &setup).map_err(|error| {
             OpenError::new(format!("cannot set up the connection to PostgreSQL at {server}: {error}"))
         })?;
         Ok(connection)

@@ -161,7 +161,7 @@ async fn integrity(forge: &Forge) -> Result<Finding> {
     const CHECK: &str = "database integrity";
     let faults = forge
         .read(Caller::system(), |tx| {
-            checks::disable_timeouts(tx.db())?;
+            checks::prepare_for_whole_tables(tx.db())?;
             Ok(checks::integrity(tx.db())?)
         })
         .await?;
@@ -197,7 +197,7 @@ async fn clock(forge: &Forge) -> Result<Finding> {
 async fn counters(forge: &Forge, options: &DoctorOptions) -> Result<Vec<Finding>> {
     const CHECK: &str = "counters";
     let count = |tx: &mut crate::ReadTx<'_>| {
-        checks::disable_timeouts(tx.db())?;
+        checks::prepare_for_whole_tables(tx.db())?;
         Ok(checks::wrong_counters(tx.db())?)
     };
     let wrong = forge.read(Caller::system(), count).await?;
@@ -206,7 +206,7 @@ async fn counters(forge: &Forge, options: &DoctorOptions) -> Result<Vec<Finding>
     }
     if options.fix {
         let recount = |tx: &mut crate::WriteTx<'_>| {
-            checks::disable_timeouts(tx.db())?;
+            checks::prepare_for_whole_tables(tx.db())?;
             Ok(checks::recount(tx.db())?)
         };
         forge.write(Caller::system(), recount).await?;

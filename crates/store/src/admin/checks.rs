@@ -11,6 +11,7 @@ use crate::{
     Conn, Result,
     conn::on,
     fragment::Fragment,
+    postgres::WHOLE_TABLE_SETTINGS,
     schema::{pack_contents, packs, project_storage, projects, repositories, repository_packs},
     times::from_micros,
 };
@@ -265,11 +266,15 @@ fn query_lines(db: &mut Conn, sql: &str) -> Result<Vec<String>> {
     Ok(rows.into_iter().map(|row| row.line).take(MAX_REPORTED).collect())
 }
 
-/// Disables the statement and lock timeouts of this connection, which are meant for requests.
-pub fn disable_timeouts(db: &mut Conn) -> Result<()> {
+/// Replaces the settings of this connection, which are meant for requests, by those for statements that read whole tables:
+/// without timeouts, and planned for the tables as they are.
+pub fn prepare_for_whole_tables(db: &mut Conn) -> Result<()> {
     match db {
         Conn::Sqlite(_) => Ok(()),
-        Conn::Pg(conn) => Ok(conn.batch_execute("SET statement_timeout = 0; SET lock_timeout = 0")?),
+        Conn::Pg(conn) => {
+            conn.batch_execute(WHOLE_TABLE_SETTINGS)?;
+            Ok(conn.batch_execute("SET lock_timeout = 0")?)
+        }
     }
 }
 
@@ -677,7 +682,7 @@ mod tests {
         let database = Database::sqlite(folder.path().join("test.sqlite3"));
         database.migrate().expect("migrated");
         let mut db = database.connect_writer().expect("a connection");
-        disable_timeouts(&mut db).expect("set");
+        prepare_for_whole_tables(&mut db).expect("set");
         assert_eq!(integrity(&mut db).expect("read"), [] as [&str; 0]);
         assert_eq!(wrong_counters(&mut db).expect("read"), []);
         for counter in counters(&db) {

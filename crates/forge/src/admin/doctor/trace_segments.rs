@@ -16,7 +16,7 @@ pub(super) async fn check(forge: &Forge, options: &DoctorOptions) -> Result<Opti
     loop {
         let after = incomplete.last().map_or(0, |row| row.id);
         let query = move |tx: &mut crate::ReadTx<'_>| {
-            checks::disable_timeouts(tx.db())?;
+            checks::prepare_for_whole_tables(tx.db())?;
             Ok(checks::incomplete_segments(tx.db(), after, BATCH)?)
         };
         let batch = forge.read(Caller::system(), query).await?;

@@ -6,12 +6,14 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
+use diesel::{QueryResult, RunQueryDsl as _, dsl::sql, sql_types::BigInt};
 use forge::{Caller, WriteTx, runners};
 use serde_json::json;
-use store::{TransactionId, TransactionStatus};
+use store::{Conn, Database, TransactionId, TransactionStatus};
 use testkit::{
     TestClient, TestForge, TestResponse,
     nodes::TestNode,
@@ -150,7 +152,7 @@ async fn a_transaction_that_waits_for_long_is_ended_and_runs_again() {
     let reset = move |tx: &mut WriteTx<'_>| {
         let token = runners::reset_registration_token(tx)?;
         if counted.fetch_add(1, Ordering::SeqCst) == 0 {
-            std::thread::sleep(Duration::from_secs(8));
+            thread::sleep(Duration::from_secs(8));
         }
         Ok(token)
     };
@@ -164,6 +166,52 @@ async fn a_transaction_that_waits_for_long_is_ended_and_runs_again() {
     assert_ne!(last.reveal(), other.reveal());
     let current = test.forge.write(Caller::system(), runners::registration_token).await.expect("succeeds");
     assert_eq!(current.reveal(), last.reveal());
+}
+
+/// Otherwise its session would get the lock next, and keep it from the nodes that are not cut off.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_session_of_a_node_that_is_cut_off_stops_waiting_for_a_lock() {
+    const VERSION: &str = "SELECT current_setting('server_version_num')::bigint";
+    const LOCK: &str = "SELECT 1::bigint FROM pg_advisory_lock(1)";
+    const WAITING: &str =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
+    let Some(server) = server() else { return };
+    let forge = TestForge::start().await;
+    // PostgreSQL 13 does not have `client_connection_check_interval`.
+    if forge.with_connection(|db| number(db, VERSION).expect("read")) < 140_000 {
+        return;
+    }
+    let proxy = TcpProxy::start(server);
+    let url = proxy.url(&forge.postgres_url().expect("on PostgreSQL"), server);
+    let cut_off = Database::postgres(&url).expect("a good URL");
+    forge.with_connection(|holder| {
+        number(holder, LOCK).expect("locked");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| number(&mut cut_off.connect_writer().expect("a connection"), LOCK));
+            wait_for(holder, WAITING, 1);
+            proxy.begin_outage();
+            wait_for(holder, WAITING, 0);
+            waiting.join().expect("returned").expect_err("cut off");
+        });
+    });
+}
+
+/// Runs a query for one number.
+fn number(db: &mut Conn, query: &str) -> QueryResult<i64> {
+    let query = sql::<BigInt>(query);
+    match db {
+        Conn::Sqlite(conn) => query.get_result(conn),
+        Conn::Pg(conn) => query.get_result(conn),
+    }
+}
+
+/// Waits until a query returns a number.
+fn wait_for(db: &mut Conn, query: &str, expected: i64) {
+    let start = Instant::now();
+    while number(db, query).expect("read") != expected {
+        assert!(start.elapsed() < Duration::from_secs(10), "{query}");
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

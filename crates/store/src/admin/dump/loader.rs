@@ -14,6 +14,7 @@ use crate::{
     Conn, Database, OpenError,
     conn::on,
     database::{MIGRATION_LOCK, run_migrations},
+    postgres::WHOLE_TABLE_SETTINGS,
 };
 
 /// The maximum number of values in one statement; both engines allow more.
@@ -38,7 +39,7 @@ impl Loader {
         let prepare = match &db {
             // Synced once, at the end; nothing else uses the file before.
             Conn::Sqlite(_) => "PRAGMA foreign_keys=OFF; PRAGMA synchronous=OFF; PRAGMA busy_timeout=30000",
-            Conn::Pg(_) => "SET statement_timeout = 0",
+            Conn::Pg(_) => WHOLE_TABLE_SETTINGS,
         };
         execute(&mut db, prepare)?;
         db.begin_writing().map_err(|error| OpenError::new(error.to_string()))?;

@@ -8,7 +8,10 @@ use super::{
     statement::{ColumnKind, Statement, query_texts},
     tables::{self, Table, quoted},
 };
-use crate::{Conn, Database, OpenError, checks::StoredFileKind, conn::on, database::known_versions};
+use crate::{
+    Conn, Database, OpenError, checks::StoredFileKind, conn::on, database::known_versions,
+    postgres::WHOLE_TABLE_SETTINGS,
+};
 
 /// A read transaction in which all reads see the database at the same instant.
 pub struct Snapshot {
@@ -46,7 +49,7 @@ impl Snapshot {
         let mut db = database.connect_reader()?;
         if let Conn::Pg(conn) = &mut db {
             // A backup may be slow; no client waits for it.
-            conn.batch_execute("SET statement_timeout = 0").map_err(|error| OpenError::new(error.to_string()))?;
+            conn.batch_execute(WHOLE_TABLE_SETTINGS).map_err(|error| OpenError::new(error.to_string()))?;
         }
         Ok(Self { db, begun: false })
     }
