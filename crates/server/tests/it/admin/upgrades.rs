@@ -20,7 +20,7 @@ const PROJECT: ProjectId = ProjectId::new(1);
 
 /// The rows that each version added, in the order of versions. `{…}` stands for values that differ between engines or
 /// are encrypted. They are SQL because the code knows only the current schema.
-const ROWS: [&str; 18] = [
+const ROWS: [&str; 19] = [
     "INSERT INTO users (username, name, email, search_text, password_hash, state, admin, external, can_create_group, \
      projects_limit, skype, linkedin, twitter, website_url, confirmed_at, created_at, updated_at) VALUES \
      ('root', 'Root', 'root@example.org', 'root root', 'none', 'active', TRUE, FALSE, TRUE, 100, '', '', '', '', 1, 1, 1), \
@@ -98,6 +98,7 @@ const ROWS: [&str; 18] = [
     "INSERT INTO nodes (id, name, version, addresses, state, started_at, heartbeat_at) VALUES \
      ('ab', 'road', '0.1.0', 'http://127.0.0.1:80', 'serving', 60, 60);",
     "INSERT INTO trace_objects (storage_id, created_at) VALUES ('0123456789abcdef', 60);",
+    "",
 ];
 
 /// What `gable migrate` says about the repository.
