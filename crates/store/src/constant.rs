@@ -8,18 +8,21 @@ use std::{
 };
 
 use diesel::{
-    QueryResult, RunQueryDsl,
+    QueryResult, RunQueryDsl, SqliteConnection,
     backend::Backend,
     pg::Pg,
     query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId},
     sqlite::Sqlite,
 };
+use diesel_async::{AsyncConnectionCore as _, async_connection_wrapper::BlockOn as _};
+
+use crate::postgres::{PgConnection, ThreadRuntime};
 
 /// A query whose SQL text is the same each time it runs at one place of the code; only bound values differ.
 ///
 /// Diesel writes the text of a query with parts of [`Fragment`](crate::fragment::Fragment) each time, to look up the prepared
 /// statement by it. For a query with many columns this takes longer than running it. `Place` identifies the text instead.
-/// An update is prepared each time, because its columns may depend on values; one of these is prepared once.
+/// An update is prepared each time, because its columns may depend on values; on PostgreSQL one of these is prepared once.
 pub(crate) struct Constant<Q, Place> {
     query: Q,
     place: PhantomData<Place>,
@@ -51,6 +54,36 @@ impl<Q: Query, Place> Query for Constant<Q, Place> {
 }
 
 impl<Q, Place, C> RunQueryDsl<C> for Constant<Q, Place> {}
+
+impl<Q, Place> Constant<Q, Place> {
+    /// Runs the query and returns the number of rows that it changed.
+    ///
+    /// It hides the method of the same name of Diesel, which hands a reference to the connection. The reference is asked whether
+    /// the statement may be cached, and that forgets what this type says. For SQLite Diesel has no other method; there an update
+    /// is prepared each time, which takes much less time than its commit.
+    pub(crate) fn execute<C: ExecuteConstant<Q, Place>>(self, conn: &mut C) -> QueryResult<usize> {
+        conn.execute_constant(self)
+    }
+}
+
+/// A connection that runs a [`Constant`].
+pub(crate) trait ExecuteConstant<Q, Place> {
+    /// See [`Constant::execute`].
+    fn execute_constant(&mut self, query: Constant<Q, Place>) -> QueryResult<usize>;
+}
+
+impl<Q: QueryFragment<Sqlite>, Place: 'static> ExecuteConstant<Q, Place> for SqliteConnection {
+    fn execute_constant(&mut self, query: Constant<Q, Place>) -> QueryResult<usize> {
+        RunQueryDsl::execute(query, self)
+    }
+}
+
+impl<Q: QueryFragment<Pg>, Place: 'static> ExecuteConstant<Q, Place> for PgConnection {
+    fn execute_constant(&mut self, query: Constant<Q, Place>) -> QueryResult<usize> {
+        let mut conn = &**self;
+        ThreadRuntime.block_on(conn.execute_returning_count(query))
+    }
+}
 
 /// The texts, by backend and place.
 static TEXTS: LazyLock<RwLock<HashMap<(TypeId, TypeId), &'static str>>> = LazyLock::new(RwLock::default);
@@ -121,7 +154,7 @@ impl_query_fragment!(Pg);
 
 #[cfg(test)]
 mod tests {
-    use diesel::{Connection, SqliteConnection, sql_types::BigInt};
+    use diesel::{Connection, sql_types::BigInt};
 
     use super::*;
     use crate::fragment::Fragment;

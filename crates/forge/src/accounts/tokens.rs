@@ -298,8 +298,12 @@ impl TokenUses {
         }
     }
 
-    fn take(&self) -> HashMap<TokenId, Time> {
-        std::mem::take(&mut *self.0.lock().expect("nothing panics while holding this"))
+    /// Returns the uses ordered by ID, so that nodes that store uses of the same tokens lock the rows in the same order.
+    fn take(&self) -> Vec<(TokenId, Time)> {
+        let uses = std::mem::take(&mut *self.0.lock().expect("nothing panics while holding this"));
+        let mut uses: Vec<(TokenId, Time)> = uses.into_iter().collect();
+        uses.sort_unstable_by_key(|(id, _)| *id);
+        uses
     }
 }
 
@@ -309,12 +313,5 @@ pub async fn flush_last_uses(forge: &Forge) -> Result<()> {
     if uses.is_empty() {
         return Ok(());
     }
-    forge
-        .write(Caller::system(), move |tx| {
-            for (token, at) in &uses {
-                store::tokens::set_last_used(tx.db(), *token, *at)?;
-            }
-            Ok(())
-        })
-        .await
+    forge.write(Caller::system(), move |tx| Ok(store::tokens::set_last_uses(tx.db(), &uses)?)).await
 }

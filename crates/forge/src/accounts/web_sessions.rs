@@ -92,14 +92,19 @@ impl WebSessionUses {
             uses.insert(session.id, now);
         }
     }
+
+    /// Returns the requests ordered by session, so that nodes lock the rows of the same sessions in the same order.
+    fn take(&self) -> Vec<(WebSessionId, Time)> {
+        let uses = std::mem::take(&mut *self.0.lock().expect("nothing panics while holding this"));
+        let mut uses: Vec<(WebSessionId, Time)> = uses.into_iter().collect();
+        uses.sort_unstable_by_key(|(id, _)| *id);
+        uses
+    }
 }
 
 /// Writes the recorded requests of sessions to the database.
 pub async fn flush_last_uses(forge: &Forge) -> Result<()> {
-    let uses = {
-        let mut uses = forge.shared().web_session_uses.0.lock().expect("nothing panics while holding this");
-        std::mem::take(&mut *uses)
-    };
+    let uses = forge.shared().web_session_uses.take();
     if uses.is_empty() {
         return Ok(());
     }

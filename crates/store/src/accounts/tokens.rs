@@ -1,6 +1,9 @@
 //! Access tokens, looked up by digest.
 
-use diesel::prelude::*;
+use diesel::{
+    prelude::*,
+    sql_types::{Array, BigInt},
+};
 use model::{
     Page, Scope, Slice, Time, Token, TokenId, User, UserId,
     tokens::{Digest, TokenFilter},
@@ -10,6 +13,7 @@ use model::{
 use crate::{
     Conn, Result,
     conn::on,
+    constant::constant,
     schema::{identities, tokens, users},
     times::{from_micros, from_micros_opt, to_micros},
     users::Row as UserRow,
@@ -138,7 +142,7 @@ pub fn list(db: &mut Conn, filter: &TokenFilter, page: Page, now: Time) -> Resul
         let page = matching().order(tokens::id.desc()).limit(page.size).offset(page.offset());
         (total, page.select(Row::as_select()).load(conn)?)
     });
-    Ok(Slice { items: rows.into_iter().map(Token::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(Token::from).collect(), total: total.into(), page })
 }
 
 /// Returns a token.
@@ -180,11 +184,29 @@ pub fn count_active(db: &mut Conn, user: UserId, now: Time) -> Result<i64> {
         .get_result(conn))?)
 }
 
-/// Stores the time of the last use of a token.
-pub fn set_last_used(db: &mut Conn, id: TokenId, at: Time) -> Result<()> {
-    on!(db, conn => diesel::update(tokens::table.find(id.get()))
-        .set(tokens::last_used_at.eq(to_micros(at)))
-        .execute(conn))?;
+/// Stores the times of the last uses of tokens.
+pub fn set_last_uses(db: &mut Conn, uses: &[(TokenId, Time)]) -> Result<()> {
+    match db {
+        Conn::Sqlite(conn) => {
+            for (id, at) in uses {
+                constant!(diesel::update(tokens::table.find(id.get())).set(tokens::last_used_at.eq(to_micros(*at))))
+                    .execute(conn)?;
+            }
+        }
+        // Each statement would take a round trip.
+        Conn::Pg(conn) => {
+            let (ids, times): (Vec<i64>, Vec<i64>) = uses.iter().map(|(id, at)| (id.get(), to_micros(*at))).unzip();
+            constant!(
+                diesel::sql_query(
+                    "UPDATE tokens SET last_used_at = u.used_at FROM unnest($1, $2) AS u (id, used_at) \
+                     WHERE tokens.id = u.id",
+                )
+                .bind::<Array<BigInt>, _>(ids)
+                .bind::<Array<BigInt>, _>(times)
+            )
+            .execute(conn)?;
+        }
+    }
     Ok(())
 }
 

@@ -291,12 +291,15 @@ pub fn forget_dead_packs(db: &mut Conn, before: Time, limit: i64) -> Result<Vec<
 /// transaction.
 pub fn delete_unused_packs(db: &mut Conn, limit: i64) -> Result<Vec<String>> {
     let delete_some = || {
-        Fragment::<Text>::new(
-            "DELETE FROM packs WHERE id IN (SELECT p.id FROM packs p \
-             WHERE NOT EXISTS (SELECT 1 FROM repository_packs r WHERE r.pack_id = p.id) ORDER BY p.id LIMIT ",
-        )
-        .number(limit)
-        .sql(") RETURNING file_key")
+        Fragment::<Text>::new("DELETE FROM packs WHERE id")
+            .in_query(
+                Fragment::new(
+                    "SELECT p.id FROM packs p \
+                 WHERE NOT EXISTS (SELECT 1 FROM repository_packs r WHERE r.pack_id = p.id) ORDER BY p.id LIMIT ",
+                )
+                .number(limit),
+            )
+            .sql(" RETURNING file_key")
     };
     Ok(on!(db, conn => delete_some().load(conn))?)
 }
