@@ -30,8 +30,8 @@ const COMMON_ERRORS: [(u16, &str); 8] = [
 
 const PAGE_HEADERS: [(&str, &str); 7] = [
     ("Link", "Links to the previous, next, first and last page"),
-    ("X-Total", "The number of items on all pages"),
-    ("X-Total-Pages", "The number of pages"),
+    ("X-Total", "The number of items on all pages; missing if there are more than were counted"),
+    ("X-Total-Pages", "The number of pages; missing if there are more than were counted"),
     ("X-Per-Page", "The number of items per page"),
     ("X-Page", "The number of this page"),
     ("X-Next-Page", "The number of the next page, or empty"),

@@ -10,7 +10,7 @@ use axum::{
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
-use jiff::tz::Offset;
+use jiff::{civil::DateTime, tz::Offset};
 use model::{Time, objects::Signature};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
@@ -54,8 +54,33 @@ pub(crate) struct SerializedJson {
 
 impl SerializedJson {
     pub(crate) fn new(body: &impl Serialize) -> Self {
-        let bytes = to_bytes(body);
+        to_bytes(body).into()
+    }
+
+    /// Serializes a list, one item after the other.
+    pub(crate) fn of_list<T: Serialize>(items: impl ExactSizeIterator<Item = T>) -> Self {
+        let mut bytes = Vec::with_capacity(items.len().max(1) * RECORD_CAPACITY);
+        bytes.push(b'[');
+        for (number, item) in items.enumerate() {
+            if number > 0 {
+                bytes.push(b',');
+            }
+            write_to(&mut bytes, &item);
+        }
+        bytes.push(b']');
+        bytes.into()
+    }
+}
+
+impl From<Vec<u8>> for SerializedJson {
+    fn from(bytes: Vec<u8>) -> Self {
         Self { etag: etag(&bytes), bytes: bytes.into() }
+    }
+}
+
+impl IntoResponse for SerializedJson {
+    fn into_response(self) -> Response {
+        with_etag(StatusCode::OK, self.bytes, self.etag)
     }
 }
 
@@ -67,7 +92,7 @@ impl<T> From<SerializedJson> for CachedJson<T> {
 
 impl<T> IntoResponse for CachedJson<T> {
     fn into_response(self) -> Response {
-        with_etag(StatusCode::OK, self.body.bytes, self.body.etag)
+        self.body.into_response()
     }
 }
 
@@ -170,13 +195,6 @@ pub(crate) fn json_with_etag(status: StatusCode, body: &impl Serialize) -> Respo
     with_etag(status, bytes, etag)
 }
 
-/// Returns a JSON array with an `ETag`.
-pub(crate) fn json_list_with_etag<T: Serialize>(items: &[T]) -> Response {
-    let bytes = to_bytes_with_capacity(&items, items.len().max(1) * RECORD_CAPACITY);
-    let etag = etag(&bytes);
-    with_etag(StatusCode::OK, bytes, etag)
-}
-
 fn etag(bytes: &[u8]) -> HeaderValue {
     let etag = format!("W/\"{:032x}\"", xxh3_128(bytes));
     HeaderValue::from_str(&etag).expect("hex digits are valid in a header")
@@ -201,13 +219,13 @@ fn raw_json(status: StatusCode, bytes: impl Into<Body>) -> Response {
 const RECORD_CAPACITY: usize = 768;
 
 fn to_bytes(body: &impl Serialize) -> Vec<u8> {
-    to_bytes_with_capacity(body, RECORD_CAPACITY)
+    let mut bytes = Vec::with_capacity(RECORD_CAPACITY);
+    write_to(&mut bytes, body);
+    bytes
 }
 
-fn to_bytes_with_capacity(body: &impl Serialize, capacity: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(capacity);
-    serde_json::to_writer(&mut bytes, body).expect("JSON structs have string keys and no fallible parts");
-    bytes
+fn write_to(bytes: &mut Vec<u8>, body: &impl Serialize) {
+    serde_json::to_writer(bytes, body).expect("JSON structs have string keys and no fallible parts");
 }
 
 /// A timestamp in ISO 8601 with milliseconds, in UTC.
@@ -215,30 +233,41 @@ pub(crate) struct TimestampJson(pub(crate) Time);
 
 impl Serialize for TimestampJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(std::str::from_utf8(&self.format()).expect("ASCII only"))
+        serializer.serialize_str(ascii(&self.format()))
     }
 }
 
+fn ascii(text: &[u8]) -> &str {
+    std::str::from_utf8(text).expect("timestamps are ASCII")
+}
+
 impl TimestampJson {
-    /// Not `strftime`: responses contain many timestamps, and a format string would be parsed for each.
     fn format(&self) -> [u8; 24] {
         let datetime = Offset::UTC.to_datetime(self.0);
         let mut text = *b"0000-00-00T00:00:00.000Z";
-        let mut write_digits = |at: usize, width: usize, value: i32| {
-            let mut rest = value.unsigned_abs();
-            for digit in text[at..at + width].iter_mut().rev() {
-                *digit = b'0' + u8::try_from(rest % 10).unwrap_or_default();
-                rest /= 10;
-            }
-        };
-        write_digits(0, 4, datetime.year().into());
-        write_digits(5, 2, datetime.month().into());
-        write_digits(8, 2, datetime.day().into());
-        write_digits(11, 2, datetime.hour().into());
-        write_digits(14, 2, datetime.minute().into());
-        write_digits(17, 2, datetime.second().into());
-        write_digits(20, 3, datetime.subsec_nanosecond() / 1_000_000);
+        write_datetime(&mut text, datetime);
+        write_digits(&mut text[20..23], datetime.subsec_nanosecond() / 1_000_000);
         text
+    }
+}
+
+/// Writes a date and a time in ISO 8601, without a time zone, to the first 19 bytes. Not `strftime`: responses contain many
+/// timestamps, and a format string would be parsed for each.
+fn write_datetime(text: &mut [u8], datetime: DateTime) {
+    write_digits(&mut text[..4], datetime.year().into());
+    write_digits(&mut text[5..7], datetime.month().into());
+    write_digits(&mut text[8..10], datetime.day().into());
+    write_digits(&mut text[11..13], datetime.hour().into());
+    write_digits(&mut text[14..16], datetime.minute().into());
+    write_digits(&mut text[17..19], datetime.second().into());
+}
+
+/// Writes a number with leading zeros.
+fn write_digits(text: &mut [u8], number: i32) {
+    let mut rest = number.unsigned_abs();
+    for digit in text.iter_mut().rev() {
+        *digit = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+        rest /= 10;
     }
 }
 
@@ -268,22 +297,34 @@ impl From<&Signature> for LocalTimestampJson {
     }
 }
 
-impl fmt::Display for LocalTimestampJson {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl LocalTimestampJson {
+    fn format(&self) -> [u8; 29] {
         // A commit may contain any timestamp; one out of range is shown as the epoch.
         let offset = Offset::from_seconds(self.offset).unwrap_or(Offset::UTC);
         let datetime = Time::from_second(self.seconds).ok().map(|time| offset.to_datetime(time));
         let datetime = datetime.filter(|datetime| datetime.year() >= 0);
         let datetime = datetime.unwrap_or_else(|| Offset::UTC.to_datetime(Time::UNIX_EPOCH));
-        let (sign, minutes) = (if offset.is_negative() { '-' } else { '+' }, offset.seconds().abs() / 60);
-        let datetime = datetime.strftime("%Y-%m-%dT%H:%M:%S.000");
-        write!(f, "{datetime}{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+        let minutes = offset.seconds().abs() / 60;
+        let mut text = *b"0000-00-00T00:00:00.000+00:00";
+        write_datetime(&mut text, datetime);
+        if offset.is_negative() {
+            text[23] = b'-';
+        }
+        write_digits(&mut text[24..26], minutes / 60);
+        write_digits(&mut text[27..29], minutes % 60);
+        text
+    }
+}
+
+impl fmt::Display for LocalTimestampJson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(ascii(&self.format()))
     }
 }
 
 impl Serialize for LocalTimestampJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(ascii(&self.format()))
     }
 }
 
@@ -354,6 +395,15 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_serialized_as_serde_json_does() {
+        for length in 0..3 {
+            let items = vec![("name", 1.5, Some("\"quoted\"")); length];
+            let expected = serde_json::to_vec(&items).expect("written");
+            assert_eq!(SerializedJson::of_list(items.into_iter()).bytes, expected);
+        }
+    }
+
+    #[test]
     fn a_timestamp_has_milliseconds_and_a_z() {
         let check = |micros, expected: &str| {
             let stamp = TimestampJson(Time::from_microsecond(micros).expect("in range"));
@@ -374,6 +424,7 @@ mod tests {
         check(-1, 0, "1969-12-31T23:59:59.000+00:00");
         check(i64::MAX, 0, "1970-01-01T00:00:00.000+00:00");
         check(i64::MIN, 3600, "1970-01-01T00:00:00.000+01:00");
+        check(-61_000_000_000, 0, "0036-12-26T11:33:20.000+00:00");
         check(0, i32::MAX, "1970-01-01T00:00:00.000+00:00");
     }
 }

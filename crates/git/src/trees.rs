@@ -167,7 +167,7 @@ impl Repository {
         }
         let total = total.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
         let total = i64::try_from(total).unwrap_or(i64::MAX);
-        Ok(Slice { items: items.into_iter().flatten().collect(), total, page })
+        Ok(Slice { items: items.into_iter().flatten().collect(), total: total.into(), page })
     }
 
     /// Fails if there are more entries below a tree than a walk may visit.
@@ -290,6 +290,6 @@ impl<T> GroupedPage<T> {
         let total = i64::try_from(self.counted.iter().sum::<usize>()).unwrap_or(i64::MAX);
         let size = self.end - self.start;
         let items = self.items_by_kind.into_iter().flatten().skip(self.start).take(size).collect();
-        Slice { items, total, page: self.page }
+        Slice { items, total: total.into(), page: self.page }
     }
 }

@@ -49,7 +49,7 @@ pub use namespaces::{Namespace, NamespaceKind};
 pub use notes::Note;
 pub use objects::{Commit, Oid};
 pub use packs::PackContent;
-pub use page::{Page, Slice};
+pub use page::{Page, Slice, Total};
 pub use pipelines::{Pipeline, Status};
 pub use projects::Project;
 pub use protections::{Protection, PushLevel};

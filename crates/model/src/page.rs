@@ -4,6 +4,8 @@
 pub const DEFAULT_SIZE: i64 = 20;
 /// The maximum number of items on a page.
 pub const MAX_SIZE: i64 = 100;
+/// The number of items up to which a list is counted if counting takes longer the more there are.
+pub const MAX_COUNTED: i64 = 10_000;
 
 /// A requested page of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +34,53 @@ impl Page {
         (self.number - 1).saturating_mul(self.size)
     }
 
+    /// Returns the number of items at which counting a long list may stop: more than [`MAX_COUNTED`], and more than there are up
+    /// to the end of this page, so that it is known whether there is a next one.
+    pub fn count_limit(self) -> i64 {
+        self.offset().saturating_add(self.size).max(MAX_COUNTED).saturating_add(1)
+    }
+
     /// Returns the items of this page from a list that is completely in memory.
     pub fn slice<T>(self, items: &[T]) -> &[T] {
         let at = |number: i64| usize::try_from(number).unwrap_or(usize::MAX).min(items.len());
         &items[at(self.offset())..at(self.offset().saturating_add(self.size))]
+    }
+}
+
+/// The number of items on all pages of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Total {
+    /// There are exactly this many.
+    Exact(i64),
+    /// There are at least this many; counting stopped there. At least one of them is behind the requested page.
+    AtLeast(i64),
+}
+
+impl Total {
+    /// Returns the total of a list of which at most `limit` items were counted; see [`Page::count_limit`].
+    pub fn counted(count: i64, limit: i64) -> Self {
+        if count < limit { Self::Exact(count) } else { Self::AtLeast(count) }
+    }
+
+    /// Returns the number of items, if all of them were counted.
+    pub fn exact(self) -> Option<i64> {
+        match self {
+            Self::Exact(total) => Some(total),
+            Self::AtLeast(_) => None,
+        }
+    }
+
+    /// Returns the number of items that were counted.
+    pub fn at_least(self) -> i64 {
+        match self {
+            Self::Exact(count) | Self::AtLeast(count) => count,
+        }
+    }
+}
+
+impl From<i64> for Total {
+    fn from(total: i64) -> Self {
+        Self::Exact(total)
     }
 }
 
@@ -45,7 +90,7 @@ pub struct Slice<T> {
     /// The items of this page.
     pub items: Vec<T>,
     /// The number of items on all pages.
-    pub total: i64,
+    pub total: Total,
     /// The requested page.
     pub page: Page,
 }
@@ -53,7 +98,7 @@ pub struct Slice<T> {
 impl<T> Slice<T> {
     /// Creates a slice without items.
     pub fn empty(page: Page) -> Self {
-        Self { items: Vec::new(), total: 0, page }
+        Self { items: Vec::new(), total: Total::Exact(0), page }
     }
 
     /// Converts every item of the page.
@@ -78,6 +123,17 @@ mod tests {
         check(Some(-5), Some(-1), (1, 20, 0));
         check(Some(2), Some(5000), (2, 100, 100));
         check(Some(i64::MAX), Some(100), (i64::MAX, 100, i64::MAX));
+    }
+
+    #[test]
+    fn a_total_is_exact_unless_counting_stopped_behind_the_page() {
+        let first = Page::new(None, None);
+        assert_eq!(first.count_limit(), 10_001);
+        assert_eq!(Total::counted(10_000, first.count_limit()), Total::Exact(10_000));
+        assert_eq!(Total::counted(10_001, first.count_limit()), Total::AtLeast(10_001));
+        assert_eq!(Page { number: 600, size: 20 }.count_limit(), 12_001);
+        assert_eq!(Page { number: i64::MAX, size: 100 }.count_limit(), i64::MAX);
+        assert_eq!(Page::whole().count_limit(), i64::MAX);
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub use webhooks::{deliveries, delivery_log, hooks, webhook_events};
 
 mod conn;
 mod constant;
+mod count_up_to;
 mod database;
 mod error;
 mod fragment;

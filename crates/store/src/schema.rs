@@ -856,6 +856,7 @@ diesel::joinable!(events -> users (author_id));
 diesel::joinable!(push_events -> events (event_id));
 diesel::joinable!(fork_links -> projects (project_id));
 diesel::joinable!(project_imports -> projects (project_id));
+diesel::joinable!(project_storage -> projects (project_id));
 diesel::joinable!(deploy_key_projects -> deploy_keys (key_id));
 diesel::joinable!(deploy_key_projects -> projects (project_id));
 diesel::joinable!(label_subscriptions -> labels (label_id));
@@ -904,6 +905,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     deploy_keys,
     deploy_key_projects,
     project_imports,
+    project_storage,
     labels,
     label_subscriptions,
     milestones,

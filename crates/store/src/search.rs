@@ -12,6 +12,8 @@ pub(crate) const SEPARATOR: &str = "\u{1}";
 pub(crate) const END: &str = "\u{1}\u{1}";
 
 const TRIGRAM_LENGTH: usize = 3;
+/// The maximum number of trigrams of a term that are looked up in SQLite's index.
+const MAX_SEARCHED_TRIGRAMS: usize = 4;
 
 /// A search term with folded case.
 #[derive(Clone, Debug)]
@@ -35,7 +37,7 @@ impl SearchTerm {
 
     /// Returns the term as a phrase of SQLite's full-text query syntax.
     fn phrase(&self) -> String {
-        format!("\"{}\"", self.0.replace('"', "\"\""))
+        quoted(&self.0)
     }
 
     /// Returns the term as a `LIKE` pattern with escaped wildcards.
@@ -52,37 +54,67 @@ impl SearchTerm {
             .sql(")")
     }
 
-    /// Returns a query for the ids of all matching projects, which uses the index.
-    pub(crate) fn projects(&self, postgres: bool) -> Fragment<BigInt> {
-        let by_namespace = "SELECT p.id FROM namespaces n JOIN projects p ON p.namespace_id = n.id WHERE ";
-        match (self.has_trigram(), postgres) {
-            (false, true) => Fragment::new("SELECT p.id AS id FROM projects p WHERE ")
-                .append(self.contained_in("p.search_text"))
-                .sql(" UNION ")
-                .sql(by_namespace)
-                .append(self.contained_in("n.name_key")),
-            // A shorter term is a prefix of trigrams; the terminator completes the last letters of a text to trigrams.
-            (false, false) => Fragment::new("SELECT doc AS id FROM project_trigrams WHERE term >= ")
-                .text(self.0.clone())
-                .sql(" AND term < ")
-                .text(format!("{}{}", self.0, char::MAX))
-                .sql(" UNION ")
-                .sql(by_namespace)
-                .append(self.contained_in("n.name_key")),
-            (true, false) => Fragment::new("SELECT rowid AS id FROM project_search WHERE project_search MATCH ")
-                .text(self.phrase())
+    /// Returns a query for the ids of all matching projects, with the given columns of them, which uses the index of
+    /// PostgreSQL.
+    pub(crate) fn matching_projects(&self, columns: &str) -> Fragment<BigInt> {
+        let contained_in = |column: &str| {
+            if self.has_trigram() {
+                return Fragment::new(format!("{column} LIKE ")).text(self.pattern());
+            }
+            self.contained_in(column)
+        };
+        Fragment::new(format!("SELECT p.id{columns} FROM projects p WHERE "))
+            .append(contained_in("p.search_text"))
+            .sql(format!(
+                " UNION SELECT p.id{columns} FROM namespaces n JOIN projects p ON p.namespace_id = n.id WHERE "
+            ))
+            .append(contained_in("n.name_key"))
+    }
+
+    /// Returns a query for the ids of projects, which uses the indexes of SQLite. It finds all that match, and maybe others;
+    /// [`Self::confirms_project`] tells them apart.
+    pub(crate) fn project_candidates(&self) -> Fragment<BigInt> {
+        if self.has_trigram() {
+            return Fragment::new("SELECT rowid AS id FROM project_search WHERE project_search MATCH ")
+                .text(self.some_trigrams())
                 .sql(
                     " UNION SELECT p.id FROM namespace_search n JOIN projects p ON p.namespace_id = n.rowid \
                      WHERE namespace_search MATCH ",
                 )
-                .text(self.phrase()),
-            (true, true) => Fragment::new("SELECT p.id AS id FROM projects p WHERE p.search_text LIKE ")
-                .text(self.pattern())
-                .sql(" UNION ")
-                .sql(by_namespace)
-                .sql("n.name_key LIKE ")
-                .text(self.pattern()),
+                .text(self.phrase());
         }
+        // A shorter term is a prefix of trigrams; the terminator completes the last letters of a text to trigrams.
+        Fragment::new("SELECT doc AS id FROM project_trigrams WHERE ")
+            .append(self.begins_trigram())
+            .sql(" UNION SELECT p.id FROM namespaces n JOIN projects p ON p.namespace_id = n.id WHERE ")
+            .append(self.contained_in("n.name_key"))
+    }
+
+    /// Returns the condition that the project `p` of [`Self::project_candidates`] matches; `None` if all of them do.
+    pub(crate) fn confirms_project(&self) -> Option<Fragment<Bool>> {
+        let may_find_others = self.0.chars().count() > TRIGRAM_LENGTH;
+        may_find_others.then(|| {
+            Fragment::new("(")
+                .append(self.contained_in("p.search_text"))
+                .sql(" OR p.namespace_id IN (SELECT rowid FROM namespace_search WHERE namespace_search MATCH ")
+                .text(self.phrase())
+                .sql("))")
+        })
+    }
+
+    /// Returns some trigrams of the term, from its start to its end, as SQLite's full-text query for texts with all of them.
+    ///
+    /// SQLite reads every row of each trigram that a query names, so a phrase, which names all of them, takes several times as
+    /// long as this and a comparison of what is found.
+    fn some_trigrams(&self) -> String {
+        let chars: Vec<char> = self.0.chars().collect();
+        let last = chars.len().saturating_sub(TRIGRAM_LENGTH);
+        let number = chars.len().div_ceil(TRIGRAM_LENGTH).clamp(1, MAX_SEARCHED_TRIGRAMS);
+        let trigrams = (0..number).map(|nth| {
+            let start = last * nth / (number - 1).max(1);
+            quoted(&chars[start..].iter().take(TRIGRAM_LENGTH).collect::<String>())
+        });
+        trigrams.collect::<Vec<_>>().join(" AND ")
     }
 
     /// Returns whether no text can contain the term.
@@ -107,10 +139,24 @@ impl SearchTerm {
         if self.has_trigram() {
             return Fragment::new("SELECT rowid AS id FROM issue_search WHERE issue_search MATCH ").text(self.phrase());
         }
-        Fragment::new("SELECT DISTINCT doc AS id FROM issue_trigrams WHERE term >= ")
-            .text(self.0.clone())
-            .sql(" AND term < ")
-            .text(format!("{}{}", self.0, char::MAX))
+        Fragment::new("SELECT DISTINCT doc AS id FROM issue_trigrams WHERE ").append(self.begins_trigram())
+    }
+
+    /// Returns a query that counts how often a term without a trigram occurs in the issues of the instance, up to `limit`; it
+    /// uses SQLite's index, and takes as long as [`Self::issues`]. Returns `None` if the term has a trigram.
+    pub(crate) fn count_in_issues(&self, limit: i64) -> Option<Fragment<BigInt>> {
+        (!self.has_trigram()).then(|| {
+            Fragment::new("SELECT count(*) FROM (SELECT 1 FROM issue_trigrams WHERE ")
+                .append(self.begins_trigram())
+                .sql(" LIMIT ")
+                .number(limit)
+                .sql(") few")
+        })
+    }
+
+    /// Returns the condition that the trigram in a row of SQLite's index begins with the term.
+    fn begins_trigram(&self) -> Fragment<Bool> {
+        Fragment::new("term >= ").text(self.0.clone()).sql(" AND term < ").text(format!("{}{}", self.0, char::MAX))
     }
 
     /// Returns a query for the ids of the newest matching issues, which uses the index; for terms that have a trigram.
@@ -144,6 +190,11 @@ impl SearchTerm {
     }
 }
 
+/// Returns a text as a string of SQLite's full-text query syntax.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
 /// Escapes the wildcards of `LIKE` in a text.
 pub(crate) fn escape_like(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -154,4 +205,21 @@ pub(crate) fn escape_like(text: &str) -> String {
         escaped.push(c);
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_searched_trigrams_reach_from_the_start_to_the_end_of_a_term() {
+        let check = |term: &str, expected: &str| assert_eq!(SearchTerm::new(term).some_trigrams(), expected, "{term}");
+        check("abc", "\"abc\"");
+        check("abcd", "\"abc\" AND \"bcd\"");
+        check("abcdef", "\"abc\" AND \"def\"");
+        check("abcdefg", "\"abc\" AND \"cde\" AND \"efg\"");
+        check("abcdefghijklmnop", "\"abc\" AND \"efg\" AND \"ijk\" AND \"nop\"");
+        check("a\"b\"", "\"a\"\"b\" AND \"\"\"b\"\"\"");
+        check("漢字🦀é", "\"漢字🦀\" AND \"字🦀é\"");
+    }
 }

@@ -2,7 +2,7 @@
 
 use axum::http::Uri;
 use forge::Unvalidated;
-use model::{Page, Slice};
+use model::{Page, Slice, Total};
 
 use crate::{forms::Fields, links::encode_query};
 
@@ -31,12 +31,13 @@ impl Pager {
         let first = slice.page.offset() + 1;
         let last = slice.page.offset() + i64::try_from(slice.items.len()).unwrap_or_default();
         let text = match slice.total {
-            0 => String::new(),
-            total if total <= size && number == 1 => String::new(),
-            total if last < first => format!("nothing on page {number}; there are {total}"),
-            total => format!("{first}–{last} of {total}"),
+            Total::Exact(0) => String::new(),
+            Total::Exact(total) if total <= size && number == 1 => String::new(),
+            Total::Exact(total) if last < first => format!("nothing on page {number}; there are {total}"),
+            Total::Exact(total) => format!("{first}–{last} of {total}"),
+            Total::AtLeast(count) => format!("{first}–{last} of more than {}", count - 1),
         };
-        Self::new(uri, query, number, last < slice.total && last >= first, text)
+        Self::new(uri, query, number, last < slice.total.at_least() && last >= first, text)
     }
 
     /// Creates the links of a list whose length is unknown.
@@ -69,13 +70,18 @@ mod tests {
     fn a_pager_keeps_the_other_parameters() {
         let uri: Uri = "/explore?search=a%26b&page=2&sort=&done=saved".parse().expect("a URI");
         let query = Fields::parse(uri.query().unwrap_or_default());
-        let slice = Slice { items: vec![(); 20], total: 50, page: Page { number: 2, size: 20 } };
+        let slice = Slice { items: vec![(); 20], total: 50.into(), page: Page { number: 2, size: 20 } };
         let pager = Pager::of(&uri, &query, &slice);
         assert_eq!(pager.previous.as_deref(), Some("/explore?search=a%26b"));
         assert_eq!(pager.next.as_deref(), Some("/explore?search=a%26b&page=3"));
         assert_eq!(pager.text, "21–40 of 50");
-        let slice = Slice { items: vec![(); 2], total: 2, page: Page { number: 1, size: 20 } };
+        let slice = Slice { items: vec![(); 2], total: 2.into(), page: Page { number: 1, size: 20 } };
         assert!(Pager::of(&uri, &query, &slice).is_empty());
+        let total = Total::AtLeast(10_001);
+        let slice = Slice { items: vec![(); 20], total, page: Page { number: 2, size: 20 } };
+        let pager = Pager::of(&uri, &query, &slice);
+        assert_eq!(pager.text, "21–40 of more than 10000");
+        assert_eq!(pager.next.as_deref(), Some("/explore?search=a%26b&page=3"));
         let check = |text: &str, expected: i64| {
             let page = requested(&Fields::parse(&format!("page={text}")), 20);
             assert_eq!(page.validate().expect("valid").number, expected, "{text}");

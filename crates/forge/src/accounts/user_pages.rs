@@ -45,7 +45,8 @@ pub(crate) fn get(tx: &mut ReadTx<'_>, namespace: &Namespace, page: Page) -> Res
     if !is_known || (user.state != UserState::Active && !admin) {
         return Err(missing());
     }
-    let scope = ProjectListScope::OfGroup { group: namespace.id, own: true, shared: false, all: admin };
+    let all = admin || user.id == viewer.user;
+    let scope = ProjectListScope::OfGroup { group: namespace.id, own: true, shared: false, all };
     let filter = ProjectFilter { order: ProjectOrder::LastActivityAt, ..ProjectFilter::default() };
     let projects = store::project_lists::list(tx.db(), &viewer, scope, &filter, page)?;
     let since = tx.now() - SignedDuration::from_hours((CALENDAR_DAYS + 7) * 24);

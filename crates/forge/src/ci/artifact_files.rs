@@ -56,7 +56,7 @@ pub async fn list(
         return Err(Error::NotFound(None));
     }
     let total = i64::try_from(entries.len()).unwrap_or(i64::MAX);
-    Ok(Some(Slice { items: page.slice(&entries).to_vec(), total, page }))
+    Ok(Some(Slice { items: page.slice(&entries).to_vec(), total: total.into(), page }))
 }
 
 /// Returns the entries of a folder; `None` if the directory is damaged.

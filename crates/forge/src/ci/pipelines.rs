@@ -102,7 +102,7 @@ fn list_by_ref(tx: &mut ReadTx<'_>, project: &Project, tags: bool, page: Page) -
         newest.into_iter().filter(|(name, _)| existing.contains(name.as_str())).map(|(_, id)| id).collect();
     ids.sort_unstable_by(|one, other| other.cmp(one));
     let items = store::pipelines::by_ids(tx.db(), page.slice(&ids))?;
-    Ok(Slice { items, total: i64::try_from(ids.len()).unwrap_or(i64::MAX), page })
+    Ok(Slice { items, total: i64::try_from(ids.len()).unwrap_or(i64::MAX).into(), page })
 }
 
 /// Returns a pipeline.

@@ -82,7 +82,7 @@ pub(crate) fn list_in(tx: &mut ReadTx<'_>, project: &Project, search: &str, page
             branch
         }));
     }
-    Ok(Slice { items, total: count(total), page })
+    Ok(Slice { items, total: count(total).into(), page })
 }
 
 /// Returns the refs whose names contain a text, in upper or lower case.

@@ -461,7 +461,7 @@ fn find_readme(
     path: &str,
     entries: &Slice<TreeEntry>,
 ) -> Result<Option<TextFile>> {
-    let is_complete = entries.total == count(entries.items.len());
+    let is_complete = entries.total.at_least() == count(entries.items.len());
     let mut found = None;
     for name in README_NAMES {
         let matches = |entry: &&TreeEntry| entry.kind == EntryKind::Blob && entry.name.eq_ignore_ascii_case(name);

@@ -68,7 +68,7 @@ pub fn files(
     let needle = text.to_lowercase();
     let deadline = Instant::now() + TIME_LIMIT;
     let entries = repository.tree(head, "", true, Page { number: 1, size: MAX_ENTRIES })?;
-    search.is_complete = entries.total <= MAX_ENTRIES;
+    search.is_complete = entries.total.at_least() <= MAX_ENTRIES;
     for entry in entries.items.into_iter().filter(|entry| entry.kind == EntryKind::Blob) {
         if search.found.len() >= MAX_FOUND || Instant::now() >= deadline {
             search.is_complete = false;

@@ -219,7 +219,7 @@ pub fn contributors(
     let repository = repository.ok_or_else(missing)?;
     let tip = resolve_commit(&project, &repository, None)?.ok_or_else(missing)?;
     let all = repository.contributors(tip)?;
-    Ok(Slice { items: page.slice(&all).to_vec(), total: count(all.len()), page })
+    Ok(Slice { items: page.slice(&all).to_vec(), total: count(all.len()).into(), page })
 }
 
 /// Resolves a revision to a commit; without one, the default branch.

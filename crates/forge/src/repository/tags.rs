@@ -64,7 +64,7 @@ pub(crate) fn list_in(
         tag.message.iter_mut().for_each(|message| listed.truncate_message(message));
         items.push(TagWithRelease { tag, release });
     }
-    Ok(Slice { items, total: count(tags.len()), page })
+    Ok(Slice { items, total: count(tags.len()).into(), page })
 }
 
 /// Returns a tag.

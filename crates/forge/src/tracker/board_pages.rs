@@ -86,7 +86,12 @@ pub fn get(tx: &mut ReadTx<'_>, project: &ProjectRef, size: i64) -> Result<InPro
     let page = Page { number: 1, size };
     let column = |tx: &mut ReadTx<'_>, kind, filter: &IssueFilter, order| -> Result<BoardColumn> {
         let found = store::issue_lists::list(tx.db(), &scope, filter, order, page)?;
-        Ok(BoardColumn { kind, has_more: found.total > size, total: Some(found.total), issues: found.items })
+        Ok(BoardColumn {
+            kind,
+            has_more: found.total.at_least() > size,
+            total: found.total.exact(),
+            issues: found.items,
+        })
     };
     for list in lists {
         let labels = vec![list.label.title.clone()];

@@ -13,7 +13,7 @@ pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>)
         boards.push(Board { id, lists: store::boards::lists(tx.db(), id, Page::whole())?.items });
     }
     let total = i64::try_from(boards.len()).unwrap_or(i64::MAX);
-    Ok(Slice { items: page.slice(&boards).to_vec(), total, page })
+    Ok(Slice { items: page.slice(&boards).to_vec(), total: total.into(), page })
 }
 
 /// Lists the lists of a board by position.

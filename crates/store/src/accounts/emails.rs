@@ -36,7 +36,7 @@ pub struct Holder {
 
 /// Lists the secondary addresses of a user, newest first.
 pub fn list(db: &mut Conn, user: UserId, page: Page) -> Result<Slice<Email>> {
-    let total = on!(db, conn => emails::table
+    let total: i64 = on!(db, conn => emails::table
         .filter(emails::user_id.eq(user.get()))
         .filter(emails::is_primary.eq(false))
         .count()
@@ -49,7 +49,7 @@ pub fn list(db: &mut Conn, user: UserId, page: Page) -> Result<Slice<Email>> {
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(Email::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(Email::from).collect(), total: total.into(), page })
 }
 
 /// Returns a secondary address of a user.

@@ -38,7 +38,7 @@ impl From<Row> for Key {
 
 /// Lists the keys of a user, newest first.
 pub fn list(db: &mut Conn, user: UserId, page: Page) -> Result<Slice<Key>> {
-    let total = on!(db, conn => keys::table.filter(keys::user_id.eq(user.get())).count().get_result(conn))?;
+    let total: i64 = on!(db, conn => keys::table.filter(keys::user_id.eq(user.get())).count().get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => keys::table
         .filter(keys::user_id.eq(user.get()))
         .order(keys::id.desc())
@@ -46,7 +46,7 @@ pub fn list(db: &mut Conn, user: UserId, page: Page) -> Result<Slice<Key>> {
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(Key::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(Key::from).collect(), total: total.into(), page })
 }
 
 /// Returns all keys of a user, oldest first.

@@ -12,6 +12,7 @@ use model::{
 use crate::{
     Conn, Result,
     conn::on,
+    count_up_to::CountUpTo,
     fragment::Fragment,
     identities,
     schema::{lower, users},
@@ -240,7 +241,7 @@ pub fn list(db: &mut Conn, filter: &UserFilter, page: Page) -> Result<Slice<User
             query
         }};
     }
-    let total = on!(db, conn => matching!().count().get_result(conn))?;
+    let total = on!(db, conn => CountUpTo::of_list(matching!().select(users::id), page).total(conn))?;
     let rows: Vec<Row> = on!(db, conn => matching!()
         .order(users::id.desc())
         .limit(page.size)
@@ -390,7 +391,7 @@ pub fn delete(db: &mut Conn, id: UserId) -> Result<()> {
 pub fn active_admins(db: &mut Conn) -> Result<Vec<UserId>> {
     let admins = || {
         users::table
-            .filter(users::admin.eq(true))
+            .filter(users::admin)
             .filter(users::state.eq(UserState::Active.as_str()))
             .order(users::id)
             .select(users::id)
@@ -405,7 +406,7 @@ pub fn active_admins(db: &mut Conn) -> Result<Vec<UserId>> {
 /// Returns whether an administrator exists, active or blocked.
 pub fn has_admin(db: &mut Conn) -> Result<bool> {
     let first: Option<i64> = on!(db, conn => users::table
-        .filter(users::admin.eq(true))
+        .filter(users::admin)
         .select(users::id)
         .limit(1)
         .first(conn)

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use diesel::{prelude::*, sql_types::Bool};
-use model::{Job, JobId, Oid, Page, PipelineId, ProjectId, Slice, Status, Time, User, UserId};
+use model::{Job, JobId, Oid, Page, PipelineId, ProjectId, Slice, Status, Time, Total, User, UserId};
 
 use crate::{
     Conn, Result,
     conn::on,
+    count_up_to::CountUpTo,
     fragment::Fragment,
     identities,
     jobs::{JoinedRow, joined_jobs, with_artifacts},
@@ -19,8 +20,6 @@ use crate::{
 /// Returns a page of the jobs of a project with one of these statuses (any if empty), newest first.
 pub fn list(db: &mut Conn, project: ProjectId, scope: &[Status], page: Page, now: Time) -> Result<Slice<Job>> {
     let of_project = || with_status(scope).sql(" AND builds.project_id = ").number(project);
-    // Counts from an index alone; there are few hidden jobs.
-    let all: i64 = on!(db, conn => builds::table.filter(of_project()).count().get_result(conn))?;
     let of_hidden = || {
         with_status(scope)
             .sql(
@@ -31,6 +30,10 @@ pub fn list(db: &mut Conn, project: ProjectId, scope: &[Status], page: Page, now
             .sql(")")
     };
     let hidden: i64 = on!(db, conn => builds::table.filter(of_hidden()).count().get_result(conn))?;
+    // Counts from an index alone; there are few hidden jobs.
+    let limit = page.count_limit();
+    let all = || CountUpTo::new(builds::table.filter(of_project()).select(builds::id), limit.saturating_add(hidden));
+    let total = Total::counted(on!(db, conn => all().count(conn))? - hidden, limit);
     let rows: Vec<JoinedRow> = on!(db, conn => joined_jobs!()
         .filter(of_project())
         .filter(pipelines::intent_id.is_null())
@@ -38,7 +41,7 @@ pub fn list(db: &mut Conn, project: ProjectId, scope: &[Status], page: Page, now
         .limit(page.size)
         .offset(page.offset())
         .load(conn))?;
-    Ok(Slice { items: with_artifacts(db, rows, now)?, total: all - hidden, page })
+    Ok(Slice { items: with_artifacts(db, rows, now)?, total, page })
 }
 
 /// Returns a page of the jobs of a commit with one of these statuses (any if empty), newest first.
@@ -51,7 +54,7 @@ pub fn of_commit(
     now: Time,
 ) -> Result<Slice<Job>> {
     let sha = sha.to_string();
-    let total = on!(db, conn => builds::table
+    let total: i64 = on!(db, conn => builds::table
         .inner_join(pipelines::table)
         .filter(pipelines::project_id.eq(project.get()))
         .filter(pipelines::sha.eq(&sha))
@@ -68,7 +71,7 @@ pub fn of_commit(
         .limit(page.size)
         .offset(page.offset())
         .load(conn))?;
-    Ok(Slice { items: with_artifacts(db, rows, now)?, total, page })
+    Ok(Slice { items: with_artifacts(db, rows, now)?, total: total.into(), page })
 }
 
 /// Returns a job of a project.

@@ -13,6 +13,7 @@ use crate::{
     Conn, Result,
     conn::on,
     constant::constant,
+    count_up_to::CountUpTo,
     fragment::Fragment,
     schema::{builds, pipelines, users},
     times::{from_micros, from_micros_opt, to_micros},
@@ -186,7 +187,7 @@ pub fn list(db: &mut Conn, project: ProjectId, filter: &PipelineFilter, page: Pa
             query
         }};
     }
-    let total = on!(db, conn => matching!().count().get_result(conn))?;
+    let total = on!(db, conn => CountUpTo::of_list(matching!().select(pipelines::id), page).total(conn))?;
     let rows: Vec<JoinedRow> = on!(db, conn => matching!()
         .order(pipelines::id.desc())
         .limit(page.size)

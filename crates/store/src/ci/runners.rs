@@ -268,7 +268,7 @@ pub fn list(
             }
         }
     };
-    let total = on!(db, conn => runners::table.filter(matching()).count().get_result(conn))?;
+    let total: i64 = on!(db, conn => runners::table.filter(matching()).count().get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => runners::table
         .filter(matching())
         .order(runners::id)
@@ -276,7 +276,7 @@ pub fn list(
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(Runner::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(Runner::from).collect(), total: total.into(), page })
 }
 
 /// Lists runners that the viewer can enable for a project, in the order of their registration, at most `limit`.

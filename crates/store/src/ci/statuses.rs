@@ -103,14 +103,14 @@ pub fn list(
             query
         }};
     }
-    let total = on!(db, conn => matching!().count().get_result(conn))?;
+    let total: i64 = on!(db, conn => matching!().count().get_result(conn))?;
     let rows: Vec<JoinedRow> = on!(db, conn => matching!()
         .order(builds::id)
         .limit(page.size)
         .offset(page.offset())
         .select((Row::as_select(), PipelineRow::as_select(), Option::<SummaryRow>::as_select()))
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(to_commit_status).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(to_commit_status).collect(), total: total.into(), page })
 }
 
 /// Returns the latest external status of a name in a pipeline.

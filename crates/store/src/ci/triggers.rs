@@ -42,7 +42,7 @@ pub fn list(db: &mut Conn, project: ProjectId, page: Page) -> Result<Slice<Trigg
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(Trigger::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(Trigger::from).collect(), total: total.into(), page })
 }
 
 /// Counts the triggers of a project.

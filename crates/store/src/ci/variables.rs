@@ -25,7 +25,7 @@ pub fn list(db: &mut Conn, project: ProjectId, page: Page) -> Result<Slice<Encry
         .offset(page.offset())
         .select(EncryptedVariable::as_select())
         .load(conn))?;
-    Ok(Slice { items, total, page })
+    Ok(Slice { items, total: total.into(), page })
 }
 
 /// Returns all variables of a project, oldest first.

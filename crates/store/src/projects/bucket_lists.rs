@@ -11,7 +11,7 @@ use diesel::{
     sql_types::{BigInt, Bool, Integer},
 };
 use model::{
-    NamespaceId, Page, Visibility,
+    NamespaceId, Page, UserId, Visibility,
     projects::{ProjectFilter, ProjectOrder},
 };
 
@@ -33,6 +33,9 @@ const SORT_COST: i64 = 3;
 const SCAN_COST: i64 = 5;
 /// The cost of finding the first project of a bucket of a namespace.
 const BUCKET_COST: i64 = 3;
+/// The maximum number of buckets that become a part of the statement each. Every number of them is another text, and Diesel
+/// keeps each prepared. Memberships have no more buckets, together with those of the instance.
+const MAX_UNION_BUCKETS: usize = 6;
 /// A scan ends after this multiple of the expected number of rows; the projects of the viewer may be at the end of the order.
 const SCAN_LIMIT_FACTOR: i64 = 4;
 
@@ -53,8 +56,18 @@ enum Mine {
     Role,
     /// Those that the viewer owns.
     Owned,
-    /// All projects in one namespace.
-    InNamespace(NamespaceId),
+    /// None as such, but those of one namespace.
+    InNamespace(InNamespace),
+}
+
+/// The projects of one namespace, in which the viewer has no role unless all of them are listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct InNamespace {
+    namespace: NamespaceId,
+    /// Only projects with at least this visibility are listed, and others in which the viewer has a role; `None` lists all.
+    visible_from: Option<Visibility>,
+    /// Whether the projects that are shared with the namespace, a group, are listed too.
+    shared: bool,
 }
 
 impl Source {
@@ -65,8 +78,9 @@ impl Source {
             ProjectListScope::Visible => (Some(viewer.visible_from), Mine::Role),
             ProjectListScope::Owned => (None, Mine::Owned),
             ProjectListScope::All => (Some(Visibility::Private), Mine::None),
-            ProjectListScope::OfGroup { group, own: true, shared: false, all: true } => {
-                (None, Mine::InNamespace(group))
+            ProjectListScope::OfGroup { group, own: true, shared, all } => {
+                let visible_from = (!all).then_some(viewer.visible_from);
+                (None, Mine::InNamespace(InNamespace { namespace: group, visible_from, shared }))
             }
             ProjectListScope::Starred | ProjectListScope::ForksOf(_) | ProjectListScope::OfGroup { .. } => return None,
         };
@@ -110,6 +124,12 @@ struct Numbers {
     expired: Vec<Count>,
     /// Whether projects are shared with a group of the viewer.
     has_shares: bool,
+    /// Projects of the listed namespace that the viewer sees only with a role in them.
+    hidden: i64,
+    /// Listed memberships of the viewer in projects that are visible only with a role, if there are such in the namespace.
+    memberships_elsewhere: i64,
+    /// Whether projects are shared with the listed group.
+    has_shared_projects: bool,
 }
 
 fn sum<'a>(counts: impl IntoIterator<Item = &'a Count>) -> i64 {
@@ -126,6 +146,7 @@ const IN_NAMESPACE: i32 = 1;
 const MEMBERSHIPS: i32 = 2;
 const EXPIRED: i32 = 3;
 const SHARES: i32 = 4;
+const SHARED_WITH_GROUP: i32 = 5;
 
 type NumberColumns = (Integer, BigInt, Integer, Bool, BigInt);
 
@@ -134,10 +155,15 @@ impl Numbers {
         let rows: Vec<(i32, i64, i32, bool, i64)> = on!(db, conn => Self::query(viewer, source).load(conn))?;
         let visible_from = source.visible_from.map_or(i32::MAX, Visibility::level);
         let mut numbers = Self::default();
+        let listed_from = match source.mine {
+            Mine::InNamespace(InNamespace { visible_from: Some(visible_from), .. }) => visible_from.level(),
+            Mine::InNamespace(_) | Mine::None | Mine::Role | Mine::Owned => i32::MIN,
+        };
         for (kind, namespace, visibility, archived, amount) in rows {
-            if kind == SHARES {
-                numbers.has_shares = amount > 0;
-                continue;
+            match kind {
+                SHARES => numbers.has_shares = true,
+                SHARED_WITH_GROUP => numbers.has_shared_projects = true,
+                _ => {}
             }
             let is_wanted = filter.visibility.is_none_or(|only| only.level() == visibility)
                 && filter.archived.is_none_or(|only| only == archived);
@@ -149,7 +175,11 @@ impl Numbers {
             match kind {
                 IN_INSTANCE if is_visible => numbers.visible.push(count),
                 IN_INSTANCE => numbers.others.push(count),
+                IN_NAMESPACE if visibility < listed_from => numbers.hidden += amount,
                 IN_NAMESPACE if !is_visible => numbers.in_namespaces.push((namespace, count)),
+                MEMBERSHIPS if matches!(source.mine, Mine::InNamespace(_)) => {
+                    numbers.memberships_elsewhere += if visibility < listed_from { amount } else { 0 };
+                }
                 MEMBERSHIPS if !is_visible => numbers.memberships.push(count),
                 EXPIRED if !is_visible => numbers.expired.push(count),
                 _ => {}
@@ -172,33 +202,58 @@ impl Numbers {
             Mine::None => return query,
             Mine::Role => viewer.my_namespaces(),
             Mine::Owned => viewer.owned_namespaces(),
-            Mine::InNamespace(namespace) => Fragment::new("SELECT ").number(namespace).sql(" AS id"),
+            Mine::InNamespace(InNamespace { namespace, .. }) => {
+                Fragment::new("SELECT ").number(namespace).sql(" AS id")
+            }
         };
         query = query
             .sql(format!(" UNION ALL SELECT {IN_NAMESPACE}, c.namespace_id, c.visibility, c.archived, c.amount FROM ("))
             .append(namespaces)
             .sql(") own CROSS JOIN namespace_project_counts c WHERE c.namespace_id = own.id");
-        if source.mine != Mine::Role {
-            return query;
+        if let Mine::InNamespace(InNamespace { namespace, shared: true, .. }) = source.mine {
+            query = query
+                .sql(format!(
+                    " UNION ALL SELECT {SHARED_WITH_GROUP}, 0, 0, FALSE, 1 \
+                     WHERE EXISTS (SELECT 1 FROM project_shares s WHERE s.group_id = "
+                ))
+                .number(namespace)
+                .sql(")");
+        }
+        let depends_on_roles = match source.mine {
+            Mine::Role => true,
+            Mine::InNamespace(InNamespace { visible_from, .. }) => {
+                visible_from.is_some() && viewer.user != UserId::ANONYMOUS
+            }
+            Mine::None | Mine::Owned => false,
+        };
+        if depends_on_roles { query.append(Self::roles_query(viewer, source.mine == Mine::Role)) } else { query }
+    }
+
+    /// The rows about memberships and shares of the viewer; the expired memberships only if they are needed.
+    fn roles_query(viewer: &Viewer, with_expired: bool) -> Fragment<NumberColumns> {
+        let mut query = Fragment::new(format!(
+            " UNION ALL SELECT {MEMBERSHIPS}, 0, visibility, archived, amount FROM member_project_counts WHERE user_id = "
+        ))
+        .number(viewer.user);
+        if with_expired {
+            query = query
+                .sql(format!(
+                    " UNION ALL SELECT {EXPIRED}, 0, m.project_visibility, m.project_archived, count(*) \
+                     FROM project_members m WHERE m.is_listed AND m.user_id = "
+                ))
+                .number(viewer.user)
+                .sql(" AND m.expires_at <= ")
+                .number(to_micros(viewer.now))
+                .sql(" GROUP BY m.project_visibility, m.project_archived");
         }
         query
             .sql(format!(
-                " UNION ALL SELECT {MEMBERSHIPS}, 0, visibility, archived, amount FROM member_project_counts WHERE user_id = "
-            ))
-            .number(viewer.user)
-            .sql(format!(
-                " UNION ALL SELECT {EXPIRED}, 0, m.project_visibility, m.project_archived, count(*) \
-                 FROM project_members m WHERE m.is_listed AND m.user_id = "
-            ))
-            .number(viewer.user)
-            .sql(" AND m.expires_at <= ")
-            .number(to_micros(viewer.now))
-            .sql(format!(
-                " GROUP BY m.project_visibility, m.project_archived \
-                 UNION ALL SELECT {SHARES}, 0, 0, FALSE, count(*) FROM group_members m CROSS JOIN namespace_ancestors a \
-                 CROSS JOIN project_shares s WHERE a.ancestor_id = m.group_id AND s.group_id = a.namespace_id AND "
+                " UNION ALL SELECT {SHARES}, 0, 0, FALSE, 1 WHERE EXISTS (SELECT 1 FROM group_members m \
+                 CROSS JOIN namespace_ancestors a CROSS JOIN project_shares s \
+                 WHERE a.ancestor_id = m.group_id AND s.group_id = a.namespace_id AND "
             ))
             .append(viewer.own_rows("m"))
+            .sql(")")
     }
 
     /// The IDs of the namespaces.
@@ -214,6 +269,11 @@ impl Numbers {
         let in_namespaces = self.in_namespaces.iter().filter(|(_, count)| count.bucket == bucket);
         in_namespaces.map(|(_, count)| count.amount).sum::<i64>() + amount_in(&self.memberships, bucket)
             - amount_in(&self.expired, bucket)
+    }
+
+    /// Returns whether the viewer may have a role in projects of the listed namespace that are not visible otherwise.
+    fn may_list_hidden(&self) -> bool {
+        self.hidden > 0 && (self.memberships_elsewhere > 0 || self.has_shares)
     }
 
     fn total_in_namespaces(&self) -> i64 {
@@ -281,15 +341,15 @@ pub(crate) fn list(
 ) -> Result<(i64, PageIds)> {
     let numbers = Numbers::read(db, viewer, source, filter)?;
     let list = ProjectList { viewer, source, filter, page, numbers };
-    if list.numbers.memberships.is_empty() && !list.numbers.has_shares {
+    let limit = list.limit();
+    if list.is_known() && (list.has_few_buckets() || !list.prefers_scan(limit)) {
         return list.read_known(db);
     }
-    let limit = list.limit();
     if member_index_key(filter).is_some() && list.numbers.prefers_member_merge(limit) {
         if let Some((total, ids)) = list.read_with(db, MembersBy::Merging)? {
             return Ok((total, PageIds::Known(ids)));
         }
-    } else if list.numbers.prefers_scan(limit)
+    } else if list.prefers_scan(limit)
         && let Some((total, ids)) = list.read_with(db, MembersBy::Scanning)?
     {
         return Ok((total, PageIds::Known(ids)));
@@ -318,41 +378,73 @@ impl ProjectList<'_> {
         sum(&self.numbers.visible) + self.numbers.total_in_namespaces()
     }
 
+    /// The number of unexpired memberships.
+    fn members(&self) -> i64 {
+        sum(&self.numbers.memberships) - sum(&self.numbers.expired)
+    }
+
+    /// Returns whether the projects are those of buckets that are disjoint and have an index in the order of the list.
+    fn is_known(&self) -> bool {
+        let Numbers { memberships, in_namespaces, has_shares, has_shared_projects, .. } = &self.numbers;
+        if let Mine::InNamespace(_) = self.source.mine {
+            return !has_shared_projects && !self.numbers.may_list_hidden();
+        }
+        // A member of a project may also have a role in its namespace.
+        let members_are_disjoint = in_namespaces.is_empty() && member_index_key(self.filter).is_some();
+        !has_shares && (memberships.is_empty() || members_are_disjoint)
+    }
+
+    /// Returns whether the buckets of the instance are scanned, which finds all projects in which the viewer has a role.
+    fn prefers_scan(&self, limit: i64) -> bool {
+        self.source.mine == Mine::Role && self.numbers.prefers_scan(limit)
+    }
+
+    /// Returns whether each bucket becomes a part of the statement.
+    fn has_few_buckets(&self) -> bool {
+        let Numbers { visible, in_namespaces, memberships, .. } = &self.numbers;
+        visible.len() + in_namespaces.len() + memberships.len() <= MAX_UNION_BUCKETS
+    }
+
     /// Lists projects whose number is known. Pages in the second half are read from the end, unless the number has changed
     /// meanwhile, which is possible on PostgreSQL.
     fn read_known(&self, db: &mut Conn) -> Result<(i64, PageIds)> {
-        let (total, offset) = (self.known(), self.page.offset());
+        let (total, offset) = (self.known() + self.members(), self.page.offset());
         let size = self.page.size.min(total.saturating_sub(offset));
         if size <= 0 {
             return Ok((total, PageIds::none()));
         }
         let from_end = total - offset - size;
         if from_end >= offset {
-            return Ok((total, PageIds::Query(self.query(size, offset, false))));
+            let query = self.query(matches!(db, Conn::Pg(_)), size, offset, false);
+            return Ok((total, PageIds::Query { query, is_reversed: false }));
         }
-        let query = || self.query(size, from_end, true);
-        let Conn::Pg(conn) = db else { return Ok((total, PageIds::Query(query()))) };
-        let mut ids: Vec<i64> = query().load(conn)?;
+        let query = self.query(matches!(db, Conn::Pg(_)), size, from_end, true);
+        let Conn::Pg(conn) = db else { return Ok((total, PageIds::Query { query, is_reversed: true })) };
+        let mut ids: Vec<i64> = query.load(conn)?;
         if Numbers::read(db, self.viewer, self.source, self.filter)? != self.numbers {
-            return Ok((total, PageIds::Query(self.query(size, offset, false))));
+            let query = self.query(true, size, offset, false);
+            return Ok((total, PageIds::Query { query, is_reversed: false }));
         }
         ids.reverse();
         Ok((total, PageIds::Known(ids)))
     }
 
-    /// The IDs of projects of buckets, without memberships and shares. `offset` counts from the end if they are read in
-    /// reverse.
-    fn query(&self, size: i64, offset: i64, is_reversed: bool) -> Fragment<BigInt> {
+    /// The IDs of projects of disjoint buckets. `offset` counts from the end if they are read in reverse.
+    fn query(&self, postgres: bool, size: i64, offset: i64, is_reversed: bool) -> Fragment<BigInt> {
         let ascending = self.filter.ascending != is_reversed;
         let filter = &ProjectFilter { ascending, search: None, ..self.filter.clone() };
-        let in_namespaces =
-            self.numbers.in_namespaces.iter().map(|(namespace, count)| (Some(*namespace), count.bucket));
-        let mut buckets = self.numbers.visible.iter().map(|count| (None, count.bucket)).chain(in_namespaces);
+        let Numbers { visible, in_namespaces, memberships, .. } = &self.numbers;
+        let rows_of = |count: &Count| rows_of_bucket(None, count.bucket, filter);
+        let rows_of_namespace =
+            |(namespace, count): &(i64, Count)| rows_of_bucket(Some(*namespace), count.bucket, filter);
+        let rows_of_members = |count: &Count| rows_of_members(self.viewer, count.bucket, filter);
         let start = Fragment::new("SELECT f.id FROM (");
-        if let (Some((namespace, bucket)), None) = (buckets.next(), buckets.next()) {
-            let rows = rows_of_bucket(namespace, bucket, filter);
-            return start.append(rows).sql(" LIMIT ").number(size).sql(" OFFSET ").number(offset).sql(") f");
+        if self.has_few_buckets() {
+            let rows = visible.iter().map(rows_of).chain(in_namespaces.iter().map(rows_of_namespace));
+            let rows = rows.chain(memberships.iter().filter_map(rows_of_members));
+            return start.append(page_of_union(rows, filter, (size, offset), postgres)).sql(") f");
         }
+        debug_assert!(memberships.is_empty(), "memberships are known only if no namespace has projects");
         let mut parts = Parts::new(self.source, filter, offset + size);
         parts.merge_visible(&self.numbers);
         parts.merge_namespaces(&self.numbers);
@@ -381,7 +473,10 @@ impl ProjectList<'_> {
                 parts.add_members(viewer, numbers);
             }
         }
-        parts.add_shared(viewer, numbers);
+        match source.mine {
+            Mine::InNamespace(listed) => parts.add_to_namespace(viewer, numbers, listed),
+            Mine::None | Mine::Role | Mine::Owned => parts.add_shared(viewer, numbers),
+        }
         let mut counts = Fragment::<BigInt>::new("(SELECT count(*) FROM found WHERE counted)");
         if way != MembersBy::Sorting {
             counts = counts.sql(" - (").append(self.members_in_namespaces()).sql(")");
@@ -417,7 +512,7 @@ impl ProjectList<'_> {
         };
         let members = match way {
             MembersBy::Sorting => 0,
-            MembersBy::Merging | MembersBy::Scanning => sum(&numbers.memberships) - sum(&numbers.expired),
+            MembersBy::Merging | MembersBy::Scanning => self.members(),
         };
         let total = self.known() + members + counted;
         Ok((incomplete == 0).then(|| (total, rows.into_iter().map(|(id, ..)| id).collect())))
@@ -444,19 +539,32 @@ impl ProjectList<'_> {
     }
 }
 
-/// The condition that a row is in a bucket that matches a filter and is not visible without a role. `prefix` precedes the
-/// names of the columns.
+/// The condition that a row is in a bucket that matches a filter and is not visible without a role; in a list of one namespace,
+/// that it is visible to the viewer. `prefix` precedes the names of the columns.
 fn in_others(source: Source, filter: &ProjectFilter, prefix: &str) -> String {
-    let mut conditions = Vec::new();
+    let mut conditions = matching(filter, prefix);
     if let Some(visible_from) = source.visible_from {
         conditions.push(format!("{prefix}visibility < {}", visible_from.level()));
     }
+    if let Mine::InNamespace(InNamespace { visible_from: Some(visible_from), .. }) = source.mine {
+        conditions.push(format!("{prefix}visibility >= {}", visible_from.level()));
+    }
+    all_of(&conditions)
+}
+
+/// The conditions that a row is in a bucket that matches a filter.
+fn matching(filter: &ProjectFilter, prefix: &str) -> Vec<String> {
+    let mut conditions = Vec::new();
     if let Some(only) = filter.visibility {
         conditions.push(format!("{prefix}visibility = {}", only.level()));
     }
     if let Some(archived) = filter.archived {
         conditions.push(format!("{prefix}archived = {}", bool_literal(archived)));
     }
+    conditions
+}
+
+fn all_of(conditions: &[String]) -> String {
     if conditions.is_empty() { "TRUE".to_owned() } else { conditions.join(" AND ") }
 }
 
@@ -467,15 +575,62 @@ pub(crate) fn count_mine(db: &mut Conn, viewer: &Viewer, scope: ProjectListScope
     Ok(numbers.total_in_namespaces() + sum(&numbers.memberships))
 }
 
-/// The rows of a bucket of the instance or of a namespace, in order.
+/// The rows of a bucket of the instance or of a namespace. The bucket is bound, so that the text is the same for all of them.
 fn rows_of_bucket(namespace: Option<i64>, bucket: Bucket, filter: &ProjectFilter) -> Fragment<BigInt> {
-    let (key, direction) = (column(filter.order), direction(filter));
-    let start = Fragment::new(format!("SELECT p.id AS id, p.{key} AS sort_key FROM projects p WHERE "));
+    let start =
+        Fragment::new(format!("SELECT p.id AS id, p.{} AS sort_key FROM projects p WHERE ", column(filter.order)));
     let start = match namespace {
         Some(namespace) => start.sql("p.namespace_id = ").number(namespace),
         None => start.sql("p.deleted_at IS NULL"),
     };
-    start.sql(format!(" AND {} ORDER BY p.{key} {direction}, p.id {direction}", bucket.condition()))
+    start.sql(" AND p.visibility = ").number(bucket.visibility).sql(" AND p.archived = ").flag(bucket.archived)
+}
+
+/// The rows of a bucket of the instance, in order.
+fn sorted_rows_of_bucket(bucket: Bucket, filter: &ProjectFilter) -> Fragment<BigInt> {
+    let (key, direction) = (column(filter.order), direction(filter));
+    rows_of_bucket(None, bucket, filter).sql(format!(" ORDER BY p.{key} {direction}, p.id {direction}"))
+}
+
+/// The unexpired memberships of the viewer in a bucket, as [`rows_of_bucket`]; `None` if there is no index for the order.
+fn rows_of_members(viewer: &Viewer, bucket: Bucket, filter: &ProjectFilter) -> Option<Fragment<BigInt>> {
+    let key = member_index_key(filter)?;
+    let rows = Fragment::new(format!(
+        "SELECT m.project_id AS id, m.{key} AS sort_key FROM project_members m WHERE m.is_listed AND m.project_visibility = "
+    ))
+    .number(bucket.visibility)
+    .sql(" AND m.project_archived = ")
+    .flag(bucket.archived)
+    .sql(" AND ")
+    .append(viewer.own_rows("m"));
+    Some(rows)
+}
+
+/// A page of the rows of a few disjoint buckets. SQLite reads each bucket along its index, only as far as the page needs it.
+/// PostgreSQL does so too, but only if each bucket is sorted by itself.
+fn page_of_union(
+    buckets: impl Iterator<Item = Fragment<BigInt>>,
+    filter: &ProjectFilter,
+    (size, offset): (i64, i64),
+    postgres: bool,
+) -> Fragment<BigInt> {
+    let direction = direction(filter);
+    let order = match filter.order {
+        ProjectOrder::Id => format!(" ORDER BY id {direction}"),
+        _ => format!(" ORDER BY sort_key {direction}, id {direction}"),
+    };
+    let buckets: Vec<_> = buckets.collect();
+    let sorts_each = postgres && buckets.len() > 1;
+    let mut union = Fragment::new("");
+    for (number, rows) in buckets.into_iter().enumerate() {
+        union = union.sql(if number == 0 { "" } else { " UNION ALL " });
+        union = if sorts_each {
+            union.sql("(").append(rows).sql(format!("{order} LIMIT ")).number(offset + size).sql(")")
+        } else {
+            union.append(rows)
+        };
+    }
+    union.sql(format!("{order} LIMIT ")).number(size).sql(" OFFSET ").number(offset)
 }
 
 /// The sets of projects that a page is made of. Columns: the ID, the sort key, whether the set is complete and has to be
@@ -514,7 +669,7 @@ impl<'a> Parts<'a> {
     /// Adds the first rows of the buckets of the instance that are visible without a role.
     fn merge_visible(&mut self, numbers: &Numbers) {
         for count in &numbers.visible {
-            let rows = rows_of_bucket(None, count.bucket, self.filter).sql(" LIMIT ").number(self.limit);
+            let rows = sorted_rows_of_bucket(count.bucket, self.filter).sql(" LIMIT ").number(self.limit);
             let part = Fragment::new("SELECT b.id, b.sort_key, FALSE, TRUE, 0, 0 FROM (").append(rows).sql(") b");
             self.append(part);
         }
@@ -595,25 +750,75 @@ impl<'a> Parts<'a> {
 
     /// Adds the projects that are shared with groups of the viewer, without the viewer's other projects.
     fn add_shared(&mut self, viewer: &Viewer, numbers: &Numbers) {
-        if !numbers.has_shares {
-            return;
+        if numbers.has_shares {
+            let part = self.shared_with(viewer, &in_others(self.source, self.filter, "p."));
+            self.append(outside_of_namespaces(part, numbers));
         }
+    }
+
+    /// The projects that are shared with groups of the viewer and meet a condition, without those of which the viewer is a member.
+    fn shared_with(&self, viewer: &Viewer, condition: &str) -> Fragment<BigInt> {
         let key = column(self.filter.order);
         // SQLite does not reorder cross joins; groups are few, projects are many.
-        let part = Fragment::new(format!(
+        Fragment::new(format!(
             "SELECT DISTINCT p.id, p.{key}, TRUE, TRUE, 0, 0 FROM group_members m CROSS JOIN namespace_ancestors a \
              CROSS JOIN project_shares s CROSS JOIN projects p CROSS JOIN namespaces n \
              WHERE a.ancestor_id = m.group_id AND s.group_id = a.namespace_id AND p.id = s.project_id \
-             AND n.id = p.namespace_id AND NOT n.share_with_group_lock AND {} AND ",
-            in_others(self.source, self.filter, "p.")
-        ));
-        let part = part
-            .append(viewer.own_rows("m"))
-            .sql(" AND ")
+             AND n.id = p.namespace_id AND NOT n.share_with_group_lock AND {condition} AND "
+        ))
+        .append(viewer.own_rows("m"))
+        .sql(" AND ")
+        .append(viewer.unexpired("s"))
+        .sql(" AND NOT ")
+        .append(viewer.is_member_of("p.id"))
+    }
+
+    /// Adds what a list of one namespace has in addition to the buckets: projects that the viewer sees because of a role in them,
+    /// and those that are shared with the namespace.
+    fn add_to_namespace(&mut self, viewer: &Viewer, numbers: &Numbers, listed: InNamespace) {
+        let InNamespace { namespace, visible_from, shared: _ } = listed;
+        let key = column(self.filter.order);
+        if let Some(visible_from) = visible_from.filter(|_| numbers.may_list_hidden()) {
+            let is_hidden = |prefix: &str| {
+                let mut conditions = matching(self.filter, prefix);
+                conditions.push(format!("{prefix}visibility < {}", visible_from.level()));
+                all_of(&conditions)
+            };
+            let columns = format!("p.id, p.{key}, TRUE, TRUE, 0, 0");
+            if numbers.memberships_elsewhere > 0 {
+                // Starts with the fewer of both. PostgreSQL runs a subquery with a limit for each row.
+                let members = if numbers.memberships_elsewhere < numbers.hidden {
+                    Fragment::new(format!("SELECT {columns} FROM project_members m CROSS JOIN "))
+                        .per_engine(
+                            "projects p WHERE p.id = m.project_id",
+                            "LATERAL (SELECT * FROM projects q WHERE q.id = m.project_id LIMIT 1) p WHERE TRUE",
+                        )
+                        .sql(format!(" AND m.is_listed AND {} AND ", is_hidden("m.project_")))
+                        .append(viewer.own_rows("m"))
+                } else {
+                    Fragment::new(format!("SELECT {columns} FROM projects p WHERE {} AND ", is_hidden("p.")))
+                        .append(viewer.is_member_of("p.id"))
+                };
+                self.append(members.sql(" AND p.namespace_id = ").number(namespace));
+            }
+            if numbers.has_shares {
+                let shared = self.shared_with(viewer, &is_hidden("p."));
+                self.append(shared.sql(" AND p.namespace_id = ").number(namespace));
+            }
+        }
+        if numbers.has_shared_projects {
+            let part = Fragment::new(format!(
+                "SELECT p.id, p.{key}, TRUE, TRUE, 0, 0 FROM project_shares s CROSS JOIN projects p CROSS JOIN namespaces n \
+                 WHERE p.id = s.project_id AND n.id = p.namespace_id AND NOT n.share_with_group_lock AND {} AND ",
+                all_of(&matching(self.filter, "p."))
+            ))
             .append(viewer.unexpired("s"))
-            .sql(" AND NOT ")
-            .append(viewer.is_member_of("p.id"));
-        self.append(outside_of_namespaces(part, numbers));
+            .sql(" AND p.namespace_id <> ")
+            .number(namespace)
+            .sql(" AND s.group_id = ")
+            .number(namespace);
+            self.append(if visible_from.is_some() { part.sql(" AND ").append(viewer.sees()) } else { part });
+        }
     }
 
     /// Adds the first rows of the buckets of the instance that may contain the viewer's projects.

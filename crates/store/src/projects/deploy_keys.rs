@@ -31,7 +31,7 @@ impl From<Row> for DeployKey {
 /// Lists the deploy keys of a project, newest first.
 pub fn list(db: &mut Conn, project: ProjectId, page: Page) -> Result<Slice<DeployKey>> {
     let of_project = || deploy_key_projects::table.filter(deploy_key_projects::project_id.eq(project.get()));
-    let total = on!(db, conn => of_project().count().get_result(conn))?;
+    let total: i64 = on!(db, conn => of_project().count().get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => of_project()
         .inner_join(deploy_keys::table)
         .order(deploy_keys::id.desc())
@@ -39,7 +39,7 @@ pub fn list(db: &mut Conn, project: ProjectId, page: Page) -> Result<Slice<Deplo
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(DeployKey::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(DeployKey::from).collect(), total: total.into(), page })
 }
 
 /// Returns a deploy key of a project.

@@ -15,7 +15,7 @@ use diesel::{
 use jiff::SignedDuration;
 use model::{
     CommitNote, CommitNoteId, Event, EventId, IssueId, MilestoneId, Note, NoteId, Oid, Page, ProjectId, Role, Slice,
-    Time, UserId,
+    Time, Total, UserId,
     events::{EventAction, EventTarget, PushCommit, PushData},
     objects::Signature,
     users::UserSummary,
@@ -27,6 +27,7 @@ use crate::{
     commit_notes::{self as comments, Row as CommitNoteRow},
     conn::on,
     constant::constant,
+    count_up_to::CountUpTo,
     fragment::Fragment,
     postgres::PgConnection,
     schema::{commit_notes, events, issues, milestones, notes, projects, push_commits, push_events, users},
@@ -326,12 +327,10 @@ pub fn of_project(
         let kinds = if code { Fragment::<Bool>::new("TRUE") } else { is_not_push() };
         events::table.filter(events::project_id.eq(project.get())).filter(events::intent_id.is_null()).filter(kinds)
     };
-    let mut total: i64 = on!(db, conn => in_project().count().get_result(conn))?;
-    let mut is_visible = Fragment::<Bool>::new("TRUE");
+    let (mut hidden_count, mut is_visible) = (0_i64, Fragment::<Bool>::new("TRUE"));
     if let Some(hidden) = hidden_in(project, code, visibility) {
         let count = || Fragment::<BigInt>::new("SELECT count(*) FROM (").append(hidden.clone()).sql(") h");
-        let hidden_count: i64 = on!(db, conn => count().get_result(conn))?;
-        total -= hidden_count;
+        hidden_count = on!(db, conn => count().get_result(conn))?;
         is_visible = match (hidden_count, visibility, code) {
             (0, ..) => is_visible,
             (_, None, true) => Fragment::new("events.issue_id IS NULL"),
@@ -339,6 +338,9 @@ pub fn of_project(
             (_, Some(_), _) => Fragment::new("events.id NOT IN (").append(hidden).sql(")"),
         };
     }
+    let limit = page.count_limit();
+    let all = || CountUpTo::new(in_project().select(events::id), limit.saturating_add(hidden_count));
+    let total = Total::counted(on!(db, conn => all().count(conn))? - hidden_count, limit);
     let ids: Vec<i64> = on!(db, conn => in_project()
         .filter(is_visible.clone())
         .order(events::id.desc())
@@ -393,36 +395,70 @@ fn is_not_push() -> Fragment<Bool> {
 /// Lists the events of a user that the viewer can see, newest first. Pushes and comments on commits require access to the
 /// code; events of issues require that issues are enabled and access to the issue.
 pub fn of_user(db: &mut Conn, viewer: &Viewer, user: UserId, page: Page) -> Result<Slice<Event>> {
+    let limit = page.count_limit();
+    let (mut ids, counted, is_complete) = page_of_user(db, viewer, user, page, Some(limit))?;
+    let total = if is_complete {
+        Total::Exact(counted)
+    } else if counted > page.offset().saturating_add(page.size) {
+        Total::AtLeast(counted)
+    } else {
+        // Of the newest events, the viewer can see too few to know whether there is a next page.
+        let (all_ids, counted, _) = page_of_user(db, viewer, user, page, None)?;
+        ids = all_ids;
+        Total::Exact(counted)
+    };
+    Ok(Slice { items: load(db, &ids)?, total, page })
+}
+
+/// Returns a page of the newest `limit` events of a user (all, if it is `None`) that the viewer can see, their number, and
+/// whether these are all events of the user.
+fn page_of_user(
+    db: &mut Conn,
+    viewer: &Viewer,
+    user: UserId,
+    page: Page,
+    limit: Option<i64>,
+) -> Result<(Vec<EventId>, i64, bool)> {
+    let of_user = || Fragment::<Bool>::new("intent_id IS NULL AND author_id = ").number(user);
+    let oldest = match limit {
+        None => Fragment::<BigInt>::new("SELECT CAST(NULL AS BIGINT)"),
+        Some(limit) => Fragment::new("SELECT id FROM events WHERE ")
+            .append(of_user())
+            .sql(" ORDER BY id DESC LIMIT 1 OFFSET ")
+            .number(limit - 1),
+    };
     // Only projects with events of the user matter; the events are counted in the same pass.
-    let visible_projects = Fragment::<(BigInt, BigInt)>::new(
-        "WITH done AS (SELECT project_id, action, count(*) AS amount FROM events WHERE intent_id IS NULL AND author_id = ",
-    )
-    .number(user)
-    .sql(
-        " GROUP BY project_id, action), \
-         seen AS MATERIALIZED (SELECT d.project_id, d.action, d.amount, p.issues_enabled AS issues \
-         FROM done d CROSS JOIN projects p WHERE p.id = d.project_id AND p.deleted_at IS NULL AND CASE WHEN d.action = ",
-    )
-    .number(EventAction::Pushed.code())
-    .sql(" THEN ")
-    .append(viewer.can_read_code())
-    .sql(" ELSE ")
-    .append(viewer.may_see())
-    .sql(" END), hidden AS MATERIALIZED (")
-    .append(hidden_of(viewer, user))
-    .sql(") SELECT ");
-    let total = || {
+    let visible_projects = Fragment::<(BigInt, BigInt, Bool)>::new("WITH oldest AS MATERIALIZED (SELECT coalesce((")
+        .append(oldest)
+        .sql("), 0) AS id), done AS (SELECT project_id, action, count(*) AS amount FROM events")
+        .per_engine(" INDEXED BY events_author_idx", "")
+        .sql(" WHERE id >= (SELECT id FROM oldest) AND ")
+        .append(of_user())
+        .sql(
+            " GROUP BY project_id, action), \
+             seen AS MATERIALIZED (SELECT d.project_id, d.action, d.amount, p.issues_enabled AS issues \
+             FROM done d CROSS JOIN projects p WHERE p.id = d.project_id AND p.deleted_at IS NULL AND CASE WHEN d.action = ",
+        )
+        .number(EventAction::Pushed.code())
+        .sql(" THEN ")
+        .append(viewer.can_read_code())
+        .sql(" ELSE ")
+        .append(viewer.may_see())
+        .sql(" END), hidden AS MATERIALIZED (")
+        .append(hidden_of(viewer, user))
+        .sql(") SELECT ");
+    let numbers = || {
         Fragment::<BigInt>::new("CAST(coalesce((SELECT sum(amount) FROM seen), 0) AS BIGINT)")
             .sql(" - (SELECT count(*) FROM hidden) - (SELECT count(*) FROM (")
             .append(about_issues(user, Fragment::new("NOT issues"), Fragment::new("")))
-            .sql(") o)")
+            .sql(") o), (SELECT id = 0 FROM oldest)")
     };
     let page_query = || {
         visible_projects
             .clone()
             .sql("e.id, ")
-            .append(total())
-            .sql(" FROM events e WHERE e.intent_id IS NULL AND e.author_id = ")
+            .append(numbers())
+            .sql(" FROM events e WHERE e.id >= (SELECT id FROM oldest) AND e.intent_id IS NULL AND e.author_id = ")
             .number(user)
             .sql(
                 " AND (e.project_id, e.action) IN (SELECT project_id, action FROM seen) \
@@ -433,19 +469,16 @@ pub fn of_user(db: &mut Conn, viewer: &Viewer, user: UserId, page: Page) -> Resu
             .sql(" OFFSET ")
             .number(page.offset())
     };
-    let rows: Vec<(i64, i64)> = on!(db, conn => page_query().load(conn))?;
-    let total = match rows.first() {
-        Some((_, total)) => *total,
-        None if page.offset() == 0 => 0,
-        // A page beyond the end has no row that carries the total.
-        None => {
-            let count = || visible_projects.clone().sql("CAST(0 AS BIGINT), ").append(total());
-            let (_, total): (i64, i64) = on!(db, conn => count().get_result(conn))?;
-            total
-        }
+    let rows: Vec<(i64, i64, bool)> = on!(db, conn => page_query().load(conn))?;
+    let (total, is_complete) = if let Some((_, total, is_complete)) = rows.first() {
+        (*total, *is_complete)
+    } else {
+        // A page beyond the end has no row that carries the numbers.
+        let count = || visible_projects.clone().sql("CAST(0 AS BIGINT), ").append(numbers());
+        let (_, total, is_complete): (i64, i64, bool) = on!(db, conn => count().get_result(conn))?;
+        (total, is_complete)
     };
-    let ids: Vec<EventId> = rows.into_iter().map(|(id, _)| EventId::new(id)).collect();
-    Ok(Slice { items: load(db, &ids)?, total, page })
+    Ok((rows.into_iter().map(|(id, ..)| EventId::new(id)).collect(), total, is_complete))
 }
 
 /// The number of microseconds in a day.
@@ -486,15 +519,20 @@ pub fn count_by_day(db: &mut Conn, viewer: &Viewer, user: UserId, since: Time, l
     Ok(on!(db, conn => query().load(conn))?)
 }
 
-/// The IDs of the events of a user about issues, in those projects of the CTE `seen` that match `projects_filter`; `index_hint`
-/// applies to the table of issues.
+/// The IDs of the counted events of a user about issues, in those projects of the CTE `seen` that match `projects_filter`;
+/// `index_hint` applies to the table of issues.
 fn about_issues(user: UserId, projects_filter: Fragment<Bool>, index_hint: Fragment<Bool>) -> Fragment<BigInt> {
     Fragment::new("SELECT e.id FROM (SELECT DISTINCT project_id FROM seen WHERE ")
         .append(projects_filter)
         .sql(") s CROSS JOIN issues i")
         .append(index_hint)
-        .sql(" CROSS JOIN events e WHERE i.project_id = s.project_id AND e.issue_id = i.id AND e.author_id = ")
-        .number(user)
+        .sql(" CROSS JOIN events e WHERE i.project_id = s.project_id AND e.issue_id = i.id AND ")
+        .append(counted_events_of(user))
+}
+
+/// Condition: the event `e` is one of the user's that are counted.
+fn counted_events_of(user: UserId) -> Fragment<Bool> {
+    Fragment::new("e.id >= (SELECT id FROM oldest) AND e.author_id = ").number(user)
 }
 
 /// The IDs of the events that the viewer must not see: those about hidden issues in projects with issues enabled, and
@@ -518,6 +556,8 @@ fn hidden_of(viewer: &Viewer, user: UserId) -> Fragment<BigInt> {
              WHERE c.project_id = s.project_id AND e.commit_note_id = c.id AND c.author_id = ",
         )
         .number(user)
+        .sql(" AND ")
+        .append(counted_events_of(user))
 }
 
 /// An event with its author, its push, the titles of its issue and milestone, and its note on an issue or a commit.

@@ -16,6 +16,8 @@ use crate::{
     conn::on,
     fragment::Fragment,
     namespaces::{self as tree, Row},
+    page_ids::in_order,
+    project_lists::counted_page,
     schema::{group_members, namespaces, projects},
     search::SearchTerm,
     times::to_micros,
@@ -74,43 +76,37 @@ fn groups_with_visible_projects(viewer: &Viewer) -> Fragment<BigInt> {
 /// Lists groups: all of them, those that the viewer can see, or those of which the viewer is a member.
 pub fn list(db: &mut Conn, viewer: &Viewer, all: bool, filter: &GroupFilter, page: Page) -> Result<Slice<Namespace>> {
     let term = filter.search.as_deref().map(SearchTerm::new);
-    let matching = || {
-        let mut condition = Fragment::<Bool>::new(IS_GROUP);
-        if !all {
-            condition = condition.sql(" AND (namespaces.id IN (").append(viewer.my_groups()).sql(")");
-            if filter.all_available {
-                condition = condition
-                    .sql(" OR namespaces.visibility >= ")
-                    .number(viewer.visible_from.level())
-                    .sql(" OR namespaces.id IN (")
-                    .append(groups_with_visible_projects(viewer))
-                    .sql(")");
-            }
-            condition = condition.sql(")");
+    let mut matching = Fragment::<Bool>::new(IS_GROUP);
+    if !all {
+        matching = matching.sql(" AND (namespaces.id IN (").append(viewer.my_groups()).sql(")");
+        if filter.all_available {
+            matching = matching
+                .sql(" OR namespaces.visibility >= ")
+                .number(viewer.visible_from.level())
+                .sql(" OR namespaces.id IN (")
+                .append(groups_with_visible_projects(viewer))
+                .sql(")");
         }
-        if let Some(term) = &term {
-            condition = condition.sql(" AND ").append(term.in_namespace());
-        }
-        if !filter.skip.is_empty() {
-            condition = condition.sql(" AND NOT namespaces.id").in_ids(&filter.skip);
-        }
-        condition
-    };
-    let order = match (filter.by_path, filter.descending) {
-        (false, false) => "namespaces.name_key, namespaces.id",
-        (false, true) => "namespaces.name_key DESC, namespaces.id DESC",
-        (true, false) => "namespaces.path_key, namespaces.id",
-        (true, true) => "namespaces.path_key DESC, namespaces.id DESC",
-    };
-    let total: i64 = on!(db, conn => namespaces::table.filter(matching()).count().get_result(conn))?;
+        matching = matching.sql(")");
+    }
+    if let Some(term) = &term {
+        matching = matching.sql(" AND ").append(term.in_namespace());
+    }
+    if !filter.skip.is_empty() {
+        matching = matching.sql(" AND NOT namespaces.id").in_ids(&filter.skip);
+    }
+    let key = if filter.by_path { "path_key" } else { "name_key" };
+    let order = if filter.descending { "f.sort_key DESC, f.id DESC" } else { "f.sort_key, f.id" };
+    let found =
+        Fragment::new(format!("SELECT namespaces.id AS id, namespaces.{key} AS sort_key FROM namespaces WHERE "))
+            .append(matching);
+    let (total, ids) = counted_page(db, page, found, Fragment::new("(SELECT count(*) FROM found)"), order)?;
     let rows: Vec<Row> = on!(db, conn => namespaces::table
-        .filter(matching())
-        .order(Fragment::<BigInt>::new(order))
-        .limit(page.size)
-        .offset(page.offset())
+        .filter(Fragment::<Bool>::new("namespaces.id").in_ids(&ids))
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(Namespace::from).collect(), total, page })
+    let groups = rows.into_iter().map(Namespace::from).collect();
+    Ok(Slice { items: in_order(&ids, groups, |group: &Namespace| group.id.get()), total: total.into(), page })
 }
 
 /// Lists the groups that the viewer owns, newest membership first.
@@ -130,7 +126,7 @@ pub fn list_owned(db: &mut Conn, viewer: &Viewer, page: Page) -> Result<Slice<Na
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(Namespace::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(Namespace::from).collect(), total: total.into(), page })
 }
 
 /// Returns whether another namespace with the same parent has this name, ignoring case.

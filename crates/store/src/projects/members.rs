@@ -150,14 +150,14 @@ pub fn list(
                 .filter(unexpired)
                 .filter(term.as_ref().map_or_else(|| Fragment::new("TRUE"), |term| term.in_user(partial_emails)))
         };
-        let total = on!(db, conn => matching().count().get_result(conn))?;
+        let total: i64 = on!(db, conn => matching().count().get_result(conn))?;
         let rows: Vec<Row> = on!(db, conn => matching()
             .order(newest_first(source, term.is_some()))
             .limit(page.size)
             .offset(page.offset())
             .select((SummaryRow::as_select(), members::access_level, members::expires_at))
             .load(conn))?;
-        Ok(Slice { items: rows.into_iter().map(to_member).collect(), total, page })
+        Ok(Slice { items: rows.into_iter().map(to_member).collect(), total: total.into(), page })
     })
 }
 

@@ -10,6 +10,7 @@ use crate::{
     Conn, Result,
     access::Viewer,
     conn::on,
+    count_up_to::CountUpTo,
     fragment::Fragment,
     schema::{lower, namespaces},
     search::SearchTerm,
@@ -164,7 +165,8 @@ pub fn list(
         }
         condition
     };
-    let total: i64 = on!(db, conn => namespaces::table.filter(matching()).count().get_result(conn))?;
+    let all_matching = || namespaces::table.filter(matching()).select(namespaces::id);
+    let total = on!(db, conn => CountUpTo::of_list(all_matching(), page).total(conn))?;
     let rows: Vec<Row> = on!(db, conn => namespaces::table
         .filter(matching())
         .order(namespaces::id.desc())

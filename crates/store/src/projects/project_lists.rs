@@ -1,12 +1,13 @@
 //! Lists of projects: filtering, ordering and counting.
 //!
-//! A list takes two to six statements, however many projects it shows: the numbers of projects, the IDs on the page if that
-//! needs a statement of its own (again, if a scan ended too early), the full rows, the groups they are shared with, if there
-//! are any, and the fork sources, if there are forks.
+//! A list takes two to six statements, however many projects it shows: the numbers of projects, the IDs on the page (again, if
+//! a scan ended too early; on PostgreSQL they may be a part of the next statement), the full rows, the groups they are shared
+//! with, if there are any, and the fork sources, if there are forks.
 //!
-//! The cost depends on the page, not on the number of projects. Each visibility bucket (one visibility, archived or not), of
-//! the instance and of each namespace, has a counter and an index per order. A page is merged from the first rows of the
-//! buckets (`bucket_lists`). Searches, stars, and projects shared with a group are few: they are filtered, counted and sorted.
+//! Each visibility bucket (one visibility, archived or not), of the instance and of each namespace, has a counter and an index
+//! per order. A page is merged from the first rows of the buckets (`bucket_lists`), so its cost does not depend on the number
+//! of projects. Matches of a search, stars, forks, and projects shared with a group are usually few: all of them are
+//! filtered, counted and sorted.
 
 use diesel::{RunQueryDsl as _, sql_types::BigInt};
 use model::{
@@ -16,7 +17,13 @@ use model::{
 
 use super::bucket_lists;
 use crate::{
-    Conn, Result, access::Viewer, conn::on, fragment::Fragment, page_ids::PageIds, projects, search::SearchTerm,
+    Conn, Result,
+    access::Viewer,
+    conn::on,
+    fragment::Fragment,
+    page_ids::{PageIds, in_order},
+    projects,
+    search::SearchTerm,
 };
 
 /// The IDs of all projects.
@@ -47,7 +54,7 @@ pub enum ProjectListScope {
         own: bool,
         /// Whether to include projects shared with the group.
         shared: bool,
-        /// Whether the viewer can see all of them.
+        /// Whether the viewer can see all of them; if not, the viewer has no role in the group.
         all: bool,
     },
 }
@@ -68,28 +75,21 @@ pub fn list(
         let (total, ids) = from_candidates(db, viewer, scope, filter, page)?;
         (total, PageIds::Known(ids))
     };
-    let items = match ids {
-        PageIds::Known(ids) => load(db, viewer, ids)?,
-        PageIds::Query(query) => {
+    let items = match ids.known_on_sqlite(db)? {
+        PageIds::Known(ids) => load(db, viewer, &ids)?,
+        PageIds::Query { query, .. } => {
             let (key, direction) = (column(filter.order), direction(filter));
-            // With the plus sign SQLite does not walk an index in the order of the page.
-            let order = Fragment::new("")
-                .per_engine("+", "")
-                .sql(format!("projects.{key} {direction}, projects.id {direction}"));
+            let order = Fragment::new(format!("projects.{key} {direction}, projects.id {direction}"));
             projects::by_query_with_relations(db, viewer, query, order)?
         }
     };
-    Ok(Slice { items, total, page })
+    Ok(Slice { items, total: total.into(), page })
 }
 
 /// Returns the projects with these IDs, in this order.
-fn load(db: &mut Conn, viewer: &Viewer, ids: Vec<i64>) -> Result<Vec<Project>> {
-    let ids: Vec<ProjectId> = ids.into_iter().map(ProjectId::new).collect();
-    let mut projects = projects::by_ids_with_relations(db, viewer, &ids)?;
-    let positions: std::collections::HashMap<ProjectId, usize> =
-        ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
-    projects.sort_by_key(|project| positions.get(&project.id));
-    Ok(projects)
+fn load(db: &mut Conn, viewer: &Viewer, ids: &[i64]) -> Result<Vec<Project>> {
+    let projects = projects::by_ids_with_relations(db, viewer, ids)?;
+    Ok(in_order(ids, projects, |project| project.id.get()))
 }
 
 /// Returns the column of a sort key.
@@ -115,9 +115,9 @@ pub(crate) fn order_by(filter: &ProjectFilter, table: &str) -> String {
     format!("{table}.sort_key {direction}, {table}.id {direction}")
 }
 
-/// Condition: a search has few hits, so that looking up the role in each of them takes less time than finding all projects
-/// in which the viewer has a role. The number is not known before.
-const IS_FEW_HITS: &str = "(SELECT count(*) FROM (SELECT id FROM hits LIMIT 101) few) <= 100";
+/// Condition: a search has few candidates, so that looking up the role in each of them takes less time than finding all
+/// projects in which the viewer has a role. The number is not known before.
+const IS_FEW: &str = "(SELECT count(*) FROM (SELECT id FROM candidates LIMIT 101) few) <= 100";
 
 /// Lists a set of candidate IDs that is joined with the projects, filtered, counted and sorted.
 fn from_candidates(
@@ -130,10 +130,7 @@ fn from_candidates(
     let postgres = matches!(db, Conn::Pg(_));
     let term = filter.search.as_deref().map(SearchTerm::new);
     // The columns to filter and sort by.
-    let columns = format!(
-        ", p.{} AS sort_key, p.builds_enabled AS builds, p.visibility AS visibility, p.archived AS archived",
-        column(filter.order)
-    );
+    let columns = format!(", p.{} AS sort_key, p.builds_enabled AS builds", column(filter.order));
     // SQLite does not reorder cross joins, so the few candidates come first.
     let joined = |set: Fragment<BigInt>, namespace: &str| {
         Fragment::new(format!("SELECT p.id AS id{columns} FROM ("))
@@ -146,16 +143,32 @@ fn from_candidates(
     let is_of_viewer = matches!(scope, ProjectListScope::Mine | ProjectListScope::Owned);
     let has_many = is_of_viewer && term.is_some() && bucket_lists::count_mine(db, viewer, scope)? > MAX_SEARCHED;
     let matching = |term: &SearchTerm| {
-        Fragment::new("WITH hits AS MATERIALIZED (")
-            .append(term.projects(postgres))
+        let candidates = Fragment::new("WITH candidates AS MATERIALIZED (");
+        if postgres {
+            // The rows of the projects were read to compare their texts, so the columns cost nothing.
+            let columns = format!(
+                ", p.{} AS sort_key, p.namespace_id, p.visibility, p.archived, p.builds_enabled, p.deleted_at",
+                column(filter.order)
+            );
+            return candidates.append(term.matching_projects(&columns)).sql(
+                ") SELECT p.id AS id, p.sort_key AS sort_key, p.builds_enabled AS builds FROM candidates p \
+                 WHERE p.deleted_at IS NULL",
+            );
+        }
+        let found = candidates
+            .append(term.project_candidates())
             .sql(") ")
-            .append(joined(Fragment::new("SELECT id FROM hits"), ""))
+            .append(joined(Fragment::new("SELECT id FROM candidates"), ""));
+        match term.confirms_project() {
+            Some(condition) => found.sql(" AND ").append(condition),
+            None => found,
+        }
     };
     let mut found = match (scope, &term) {
-        (ProjectListScope::Visible, Some(term)) => matching(term).sql(" AND ").append(viewer.sees_if(IS_FEW_HITS)),
+        (ProjectListScope::Visible, Some(term)) => matching(term).sql(" AND ").append(viewer.sees_if(IS_FEW)),
         (ProjectListScope::All, Some(term)) => matching(term),
         (ProjectListScope::Mine, Some(term)) if has_many => {
-            matching(term).sql(" AND ").append(viewer.has_role_if(IS_FEW_HITS))
+            matching(term).sql(" AND ").append(viewer.has_role_if(IS_FEW))
         }
         (ProjectListScope::Mine, Some(_)) => joined(viewer.my_projects(), in_namespace),
         (ProjectListScope::Owned, Some(term)) if has_many => matching(term).sql(" AND ").append(viewer.owns()),

@@ -155,9 +155,6 @@ fn to_project(row: FullRow, viewer: &Viewer) -> Project {
     }
 }
 
-/// The storage ID of a project.
-const STORAGE: &str = "(SELECT s.storage_id FROM project_storage s WHERE s.project_id = projects.id)";
-
 /// The name of the avatar. Not a column of the schema, which has as many as Diesel allows.
 const AVATAR: &str = "projects.avatar";
 
@@ -172,6 +169,7 @@ macro_rules! full_rows {
             .left_join(fork_links::table)
             .left_join(project_imports::table)
             .inner_join(issue_books::table)
+            .inner_join(project_storage::table)
             .select((
                 Row::as_select(),
                 NamespaceRow::as_select(),
@@ -180,7 +178,7 @@ macro_rules! full_rows {
                 Option::<StatusRow>::as_select(),
                 (issue_books::open_issues, issue_books::open_confidential),
                 ($viewer.direct_level(), $viewer.group_level(), $share),
-                Fragment::<Text>::new(STORAGE),
+                project_storage::storage_id,
                 Fragment::<Bool>::new(HAS_SHARES),
                 Fragment::<Nullable<Text>>::new(AVATAR),
             ))
@@ -222,16 +220,18 @@ pub fn find(db: &mut Conn, viewer: &Viewer, key: ProjectKey<'_>) -> Result<Optio
 /// Returns the projects with these IDs in no particular order, as [`find`] does but possibly without the access levels by
 /// shares.
 pub fn by_ids(db: &mut Conn, viewer: &Viewer, ids: &[ProjectId]) -> Result<Vec<Project>> {
-    Ok(rows_by_ids(db, viewer, ids)?.into_iter().map(|row| to_project(row, viewer)).collect())
+    let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
+    Ok(rows_by_ids(db, viewer, &ids)?.into_iter().map(|row| to_project(row, viewer)).collect())
 }
 
 /// As [`by_ids`], with the groups that projects are shared with, and their fork sources.
-pub(crate) fn by_ids_with_relations(db: &mut Conn, viewer: &Viewer, ids: &[ProjectId]) -> Result<Vec<Project>> {
+pub(crate) fn by_ids_with_relations(db: &mut Conn, viewer: &Viewer, ids: &[i64]) -> Result<Vec<Project>> {
     let rows = rows_by_ids(db, viewer, ids)?;
     rows_with_relations(db, viewer, rows)
 }
 
-/// As [`by_ids_with_relations`], for the IDs that a query returns, in an order.
+/// As [`by_ids_with_relations`], for the IDs that a query returns, in an order. Used on PostgreSQL only; see
+/// `PageIds::known_on_sqlite`.
 pub(crate) fn by_query_with_relations(
     db: &mut Conn,
     viewer: &Viewer,
@@ -245,7 +245,7 @@ pub(crate) fn by_query_with_relations(
     rows_with_relations(db, viewer, rows)
 }
 
-fn rows_by_ids(db: &mut Conn, viewer: &Viewer, ids: &[ProjectId]) -> Result<Vec<FullRow>> {
+fn rows_by_ids(db: &mut Conn, viewer: &Viewer, ids: &[i64]) -> Result<Vec<FullRow>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
@@ -615,11 +615,13 @@ pub fn purge_batch(db: &mut Conn, id: ProjectId, limit: i64) -> Result<usize> {
         let delete_some = || {
             Fragment::<BigInt>::new(format!("DELETE FROM {table} WHERE {project} = "))
                 .number(id)
-                .sql(format!(" AND {row} IN (SELECT {row} FROM {table} WHERE {project} = "))
-                .number(id)
-                .sql(" LIMIT ")
-                .number(limit)
-                .sql(")")
+                .sql(format!(" AND {row}"))
+                .in_query(
+                    Fragment::new(format!("SELECT {row} FROM {table} WHERE {project} = "))
+                        .number(id)
+                        .sql(" LIMIT ")
+                        .number(limit),
+                )
         };
         let removed = on!(db, conn => delete_some().execute(conn))?;
         if removed > 0 {
@@ -632,14 +634,12 @@ pub fn purge_batch(db: &mut Conn, id: ProjectId, limit: i64) -> Result<usize> {
 /// Deletes up to `limit` deliveries of the webhooks of a project; a webhook may have very many.
 fn purge_deliveries(db: &mut Conn, project: ProjectId, limit: i64) -> Result<usize> {
     let delete_some = || {
-        Fragment::<BigInt>::new(
-            "DELETE FROM hook_deliveries WHERE id IN (SELECT d.id FROM hook_deliveries d \
-             JOIN hooks h ON h.id = d.hook_id WHERE h.project_id = ",
+        Fragment::<BigInt>::new("DELETE FROM hook_deliveries WHERE id").in_query(
+            Fragment::new("SELECT d.id FROM hook_deliveries d JOIN hooks h ON h.id = d.hook_id WHERE h.project_id = ")
+                .number(project)
+                .sql(" LIMIT ")
+                .number(limit),
         )
-        .number(project)
-        .sql(" LIMIT ")
-        .number(limit)
-        .sql(")")
     };
     Ok(on!(db, conn => delete_some().execute(conn))?)
 }

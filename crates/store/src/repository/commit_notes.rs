@@ -52,7 +52,7 @@ pub fn list(db: &mut Conn, project: ProjectId, commit: Oid, page: Page) -> Resul
             .filter(commit_notes::project_id.eq(project.get()))
             .filter(commit_notes::sha.eq(commit.to_string()))
     };
-    let total = on!(db, conn => on_commit().count().get_result(conn))?;
+    let total: i64 = on!(db, conn => on_commit().count().get_result(conn))?;
     let rows: Vec<(Row, Option<SummaryRow>)> = on!(db, conn => on_commit()
         .left_join(users::table)
         .order(commit_notes::id)
@@ -60,7 +60,7 @@ pub fn list(db: &mut Conn, project: ProjectId, commit: Oid, page: Page) -> Resul
         .offset(page.offset())
         .select((Row::as_select(), Option::<SummaryRow>::as_select()))
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(to_note).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(to_note).collect(), total: total.into(), page })
 }
 
 /// Returns a new id from the sequence of notes on issues: webhook receivers get both kinds and rely on unique ids.

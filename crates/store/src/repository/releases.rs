@@ -46,14 +46,14 @@ pub fn find_many(db: &mut Conn, project: ProjectId, tags: &[&str]) -> Result<Vec
 /// Lists the releases of a project, newest first.
 pub fn list(db: &mut Conn, project: ProjectId, page: Page) -> Result<Slice<Release>> {
     let of_project = || releases::table.filter(releases::project_id.eq(project.get()));
-    let total = on!(db, conn => of_project().count().get_result(conn))?;
+    let total: i64 = on!(db, conn => of_project().count().get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => of_project()
         .order((releases::created_at.desc(), releases::tag_name.desc()))
         .limit(page.size)
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(Release::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(Release::from).collect(), total: total.into(), page })
 }
 
 /// Returns the release of a tag.

@@ -68,7 +68,7 @@ pub fn lists(db: &mut Conn, board: BoardId, page: Page) -> Result<Slice<BoardLis
         .offset(page.offset())
         .select((ListRow::as_select(), LabelRow::as_select()))
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(to_list).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(to_list).collect(), total: total.into(), page })
 }
 
 /// Returns the number of lists of a board.
@@ -186,7 +186,7 @@ mod tests {
         let old = project(&mut db, "old", group);
         database.migrate().expect("migrated");
         let board = id_of(&mut db, old).expect("asked").expect("a board");
-        assert_eq!(lists(&mut db, board, Page::whole()).expect("asked").total, 0);
+        assert_eq!(lists(&mut db, board, Page::whole()).expect("asked").total, model::Total::Exact(0));
         let new = project(&mut db, "new", group);
         assert_eq!(id_of(&mut db, new).expect("asked"), Some(BoardId::new(board.get() + 1)));
     }

@@ -1,15 +1,15 @@
 //! Lists of issues: filtered, sorted, paginated and counted.
 //!
-//! Lists of a project, of one of its labels or of an author that filter by state alone take the total from counters and
-//! read the page along an index, from the nearer end. All other lists are selected as a whole by the most selective
-//! index, then counted and sorted.
+//! Lists of a project or of one of its labels that filter by state alone take the total from counters and read the page along
+//! an index, from the nearer end. Those of an author are read in the same way, and counted up to a limit. All other lists
+//! are selected as a whole by the most selective index, then counted and sorted.
 
 use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool},
 };
 use model::{
-    Issue, LabelId, MilestoneId, NamespaceId, Page, ProjectId, Role, Slice, UserId,
+    Issue, LabelId, MilestoneId, NamespaceId, Page, ProjectId, Role, Slice, Total, UserId,
     issues::{AssigneeFilter, IssueFilter, IssueOrder},
 };
 
@@ -26,6 +26,8 @@ use crate::{
 
 /// The number of issues from which the search index, which covers all projects, is faster than scanning the issues.
 const MIN_ISSUES_FOR_SEARCH_INDEX: i64 = 1_000;
+/// The number of occurrences of a term of one or two letters from which the issues of a group are compared with it.
+const MAX_OCCURRENCES: i64 = 20_000;
 /// The number of issues of a label from which filtering by milestone starts at the milestone, which rarely has as many.
 const MAX_ISSUES_PER_FILTERED_LABEL: i64 = 4_000;
 /// The maximum number of labels whose first issues are merged; for more labels, all issues are selected.
@@ -84,8 +86,12 @@ pub fn list(
                 "SELECT p.id FROM namespace_ancestors a CROSS JOIN projects p \
                  WHERE p.namespace_id = a.namespace_id AND a.ancestor_id = ",
             );
+            let many = match query.term.as_ref().filter(|_| !query.postgres) {
+                Some(term) => prefers_search_index(db, term, MAX_OCCURRENCES)?,
+                None => false,
+            };
             let select = select_in_group(*group, viewer, &query)
-                .and(query.cross_project_conditions(projects.number(*group), true));
+                .and(query.cross_project_conditions(projects.number(*group), many));
             page_by_sorting(db, select, &query, page)?
         }
     };
@@ -262,12 +268,12 @@ fn project_page(
     visibility: &IssueVisibility,
     query: &ListQuery<'_>,
     page: Page,
-) -> Result<(i64, PageIds)> {
+) -> Result<(Total, PageIds)> {
     let mut labels: Vec<(LabelId, Counters)> = Vec::new();
     if !query.titles.is_empty() {
         labels = labels_by_title(db, project, &query.titles)?;
         if labels.is_empty() || (query.filter.all_labels && labels.len() < query.titles.len()) {
-            return Ok((0, PageIds::none()));
+            return Ok((Total::Exact(0), PageIds::none()));
         }
         labels.sort_by_key(|(_, (open, closed, ..))| open + closed);
     }
@@ -279,13 +285,13 @@ fn project_page(
                 + count_own_confidential(db, project, None, visibility, query)?;
             let select = query.select("issues c").and(Fragment::new("c.project_id = ").number(project));
             let select = select.and(visibility.filter("c")).and(query.state_condition());
-            Ok(page_by_index(|_, _| select, total, query, page))
+            Ok(page_by_index(|_, _| select, total.into(), query, page))
         }
         [(label, counters)] if query.has_only_labels_and_state() => {
             let total = visible_count(*counters, query, visibility)
                 + count_own_confidential(db, project, Some(*label), visibility, query)?;
             let select = select_by_labels(project, &ids, visibility, query);
-            Ok(page_by_index(|_, _| select, total, query, page))
+            Ok(page_by_index(|_, _| select, total.into(), query, page))
         }
         [rarer @ .., (label, counters)]
             if query.has_only_labels_and_state() && !query.filter.all_labels && rarer.len() < MAX_MERGED_LABELS =>
@@ -294,7 +300,7 @@ fn project_page(
                 + count_own_confidential(db, project, Some(*label), visibility, query)?;
             let total = total + count_without_last(db, project, &ids, visibility, query)?;
             let select = |order: &str, limit| merge_labels(project, &ids, visibility, query, order, limit);
-            Ok(page_by_index(select, total, query, page))
+            Ok(page_by_index(select, total.into(), query, page))
         }
         [(_, (open, closed, ..)), ..]
             if by_label && (query.filter.milestone.is_none() || open + closed < MAX_ISSUES_PER_FILTERED_LABEL) =>
@@ -474,7 +480,7 @@ fn select_candidates(db: &mut Conn, project: ProjectId, query: &ListQuery<'_>) -
         return Ok(query.select("issues c").and(in_project()).and(term.in_issue(true)));
     }
     let (open, closed, ..) = project_counters(db, project)?;
-    if open + closed < MIN_ISSUES_FOR_SEARCH_INDEX || !query.filter.iids.is_empty() {
+    if !query.filter.iids.is_empty() || !prefers_search_index(db, term, open + closed)? {
         return Ok(query.select("issues c").and(in_project()).and(term.in_issue(false)));
     }
     let key = query.key();
@@ -484,6 +490,17 @@ fn select_candidates(db: &mut Conn, project: ProjectId, query: &ListQuery<'_>) -
     Ok(IssueSelect(select).and(in_project()))
 }
 
+/// Returns whether SQLite's search index, which covers all projects, finds a term faster than comparing it with the texts of
+/// this number of issues. A term of one or two letters may occur very often.
+fn prefers_search_index(db: &mut Conn, term: &SearchTerm, issues: i64) -> Result<bool> {
+    if issues < MIN_ISSUES_FOR_SEARCH_INDEX {
+        return Ok(false);
+    }
+    let Some(count) = term.count_in_issues(issues) else { return Ok(true) };
+    let occurrences: i64 = on!(db, conn => count.get_result(conn))?;
+    Ok(occurrences < issues)
+}
+
 /// Returns the condition that the issues of the project `p` are visible to the viewer.
 fn issues_visible_to(viewer: &Viewer) -> Fragment<Bool> {
     Fragment::new("p.deleted_at IS NULL AND p.issues_enabled AND ").append(viewer.may_see())
@@ -491,7 +508,7 @@ fn issues_visible_to(viewer: &Viewer) -> Fragment<Bool> {
 
 /// Returns the total and the ids of a page of the issues that the viewer wrote; the viewer sees even the confidential
 /// ones if the project is visible to them.
-fn authored_page(db: &mut Conn, viewer: &Viewer, query: &ListQuery<'_>, page: Page) -> Result<(i64, PageIds)> {
+fn authored_page(db: &mut Conn, viewer: &Viewer, query: &ListQuery<'_>, page: Page) -> Result<(Total, PageIds)> {
     let mine = || Fragment::<Bool>::new("c.author_id = ").number(viewer.user);
     let projects = || {
         Fragment::<BigInt>::new("SELECT DISTINCT w.project_id AS id FROM issues w WHERE w.author_id = ")
@@ -503,10 +520,12 @@ fn authored_page(db: &mut Conn, viewer: &Viewer, query: &ListQuery<'_>, page: Pa
             .sql(") w CROSS JOIN projects p WHERE p.id = w.id AND ")
             .append(issues_visible_to(viewer))
             .sql(")");
-        let many = query.term.is_some() && {
+        let many = if let Some(term) = query.term.as_ref().filter(|_| !query.postgres) {
             let count = || Fragment::<BigInt>::new("SELECT count(*) FROM issues c WHERE ").append(mine());
             let amount: i64 = on!(db, conn => count().get_result(conn))?;
-            amount >= MIN_ISSUES_FOR_SEARCH_INDEX
+            prefers_search_index(db, term, amount)?
+        } else {
+            false
         };
         let select =
             query.select("issues c").and(mine()).and(seen).and(query.cross_project_conditions(projects(), many));
@@ -516,20 +535,39 @@ fn authored_page(db: &mut Conn, viewer: &Viewer, query: &ListQuery<'_>, page: Pa
         .append(issues_visible_to(viewer))
         .sql(")");
     let select = query.select("issues c").and(mine()).and(query.state_condition()).and(seen);
+    let limit = page.count_limit();
+    let (counted, selected) = count_authored(db, viewer, query, limit)?;
+    let total = if selected < limit {
+        Total::Exact(counted)
+    } else if counted > page.offset().saturating_add(page.size) {
+        Total::AtLeast(counted)
+    } else {
+        // Of the selected issues, the viewer can see too few to know whether there is a next page.
+        Total::Exact(count_authored(db, viewer, query, i64::MAX)?.0)
+    };
+    Ok(page_by_index(|_, _| select, total, query, page))
+}
+
+/// Selects at most `limit` of the issues that the viewer wrote; returns how many of them the viewer can see, and their number.
+fn count_authored(db: &mut Conn, viewer: &Viewer, query: &ListQuery<'_>, limit: i64) -> Result<(i64, i64)> {
     // There are far fewer projects than issues.
     let count = || {
-        Fragment::<BigInt>::new(
-            "SELECT CAST(coalesce(sum(w.amount), 0) AS BIGINT) FROM \
-             (SELECT c.project_id AS id, count(*) AS amount FROM issues c WHERE c.author_id = ",
+        Fragment::<(BigInt, BigInt)>::new(
+            "WITH selected AS MATERIALIZED (SELECT c.project_id FROM issues c WHERE c.author_id = ",
         )
         .number(viewer.user)
         .sql(" AND ")
         .append(query.state_condition())
-        .sql(" GROUP BY c.project_id) w CROSS JOIN projects p WHERE p.id = w.id AND ")
+        .sql(" LIMIT ")
+        .number(limit)
+        .sql(
+            ") SELECT CAST(coalesce(sum(w.amount), 0) AS BIGINT), (SELECT count(*) FROM selected) FROM \
+             (SELECT project_id AS id, count(*) AS amount FROM selected GROUP BY project_id) w \
+             CROSS JOIN projects p WHERE p.id = w.id AND ",
+        )
         .append(issues_visible_to(viewer))
     };
-    let total = on!(db, conn => count().get_result(conn))?;
-    Ok(page_by_index(|_, _| select, total, query, page))
+    Ok(on!(db, conn => count().get_result(conn))?)
 }
 
 /// Lists the newest issues that contain a text in all projects, newest first. Of the newest `max_candidates` matching issues,
@@ -587,7 +625,8 @@ pub fn open_without_labels(
         .sql(format!(" ORDER BY {} LIMIT ", order_by("", order.ascending)))
         .number(limit)
         .sql(") f");
-    let mut found = issues::load(db, visibility.user, PageIds::Query(ids), order)?;
+    let query = PageIds::Query { query: ids, is_reversed: false };
+    let mut found = issues::load(db, visibility.user, query, order)?;
     found.retain(|issue| visibility.includes(issue));
     Ok(found)
 }
@@ -617,21 +656,21 @@ fn order_by(table: &str, ascending: bool) -> String {
     format!("{table}sort_key {direction}, {table}id {direction}")
 }
 
-/// Returns a page along an index from the nearer end of the list, whose length is known. `select` receives the sort order
+/// Returns a page along an index from the nearer end of the list, if its length is known. `select` receives the sort order
 /// and the number of rows needed.
 fn page_by_index(
     select: impl FnOnce(&str, i64) -> IssueSelect,
-    total: i64,
+    total: Total,
     query: &ListQuery<'_>,
     page: Page,
-) -> (i64, PageIds) {
-    let before = page.offset().min(total);
-    let size = page.size.min(total - before);
+) -> (Total, PageIds) {
+    let before = page.offset().min(total.at_least());
+    let size = page.size.min(total.at_least() - before);
     if size == 0 {
         return (total, PageIds::none());
     }
-    let after = total - before - size;
-    let from_end = after < before;
+    let after = total.at_least() - before - size;
+    let from_end = total.exact().is_some() && after < before;
     let skipped = if from_end { after } else { before };
     let order = order_by("", query.order.ascending != from_end);
     let IssueSelect(select) = select(&order, skipped + size);
@@ -642,7 +681,7 @@ fn page_by_index(
         .sql(" OFFSET ")
         .number(skipped)
         .sql(") f");
-    (total, PageIds::Query(ids))
+    (total, PageIds::Query { query: ids, is_reversed: from_end })
 }
 
 /// Selects all matching issues, counts and sorts them, and returns a page.
@@ -651,8 +690,8 @@ fn page_by_sorting(
     IssueSelect(select): IssueSelect,
     query: &ListQuery<'_>,
     page: Page,
-) -> Result<(i64, PageIds)> {
+) -> Result<(Total, PageIds)> {
     let total = Fragment::new("(SELECT count(*) FROM found)");
     let (total, ids) = counted_page(db, page, select, total, &order_by("f.", query.order.ascending))?;
-    Ok((total, PageIds::Known(ids)))
+    Ok((total.into(), PageIds::Known(ids)))
 }

@@ -20,7 +20,7 @@ use crate::{
     constant::constant,
     fragment::Fragment,
     milestones::Row as MilestoneRow,
-    page_ids::PageIds,
+    page_ids::{PageIds, in_order},
     schema::{
         issue_books, issue_labels, issue_subscriptions, issue_texts, issues, labels, milestones, namespaces, projects,
         users,
@@ -163,24 +163,42 @@ fn is_subscribed(user: UserId) -> Fragment<Bool> {
     .sql(" AND NOT n.system), FALSE)")
 }
 
+/// The selection of all queries for issues.
+macro_rules! full_rows {
+    ($user:expr, $condition:expr) => {{
+        let summary_columns = (users::id, users::username, users::name, users::state, users::avatar, users::created_at);
+        issues::table
+            .inner_join(projects::table.inner_join(namespaces::table))
+            .left_join(AUTHORS.on(AUTHORS.field(users::id).nullable().eq(issues::author_id)))
+            .left_join(ASSIGNEES.on(ASSIGNEES.field(users::id).nullable().eq(issues::assignee_id)))
+            .left_join(milestones::table)
+            .filter($condition)
+            .select((
+                Row::as_select(),
+                (namespaces::full_path, projects::path),
+                AUTHORS.fields(summary_columns).nullable(),
+                ASSIGNEES.fields(summary_columns).nullable(),
+                Option::<MilestoneRow>::as_select(),
+                is_subscribed($user),
+            ))
+    }};
+}
+
 /// Loads the issues that meet a condition, as seen by a user, in no particular order, with two statements.
 fn load_where(db: &mut Conn, user: UserId, condition: &Fragment<Bool>) -> Result<Vec<Issue>> {
-    let summary_columns = (users::id, users::username, users::name, users::state, users::avatar, users::created_at);
-    let rows: Vec<FullRow> = on!(db, conn => issues::table
-        .inner_join(projects::table.inner_join(namespaces::table))
-        .left_join(AUTHORS.on(AUTHORS.field(users::id).nullable().eq(issues::author_id)))
-        .left_join(ASSIGNEES.on(ASSIGNEES.field(users::id).nullable().eq(issues::assignee_id)))
-        .left_join(milestones::table)
-        .filter(condition.clone())
-        .select((
-            Row::as_select(),
-            (namespaces::full_path, projects::path),
-            AUTHORS.fields(summary_columns).nullable(),
-            ASSIGNEES.fields(summary_columns).nullable(),
-            Option::<MilestoneRow>::as_select(),
-            is_subscribed(user),
-        ))
-        .load(conn))?;
+    let rows = on!(db, conn => full_rows!(user, condition.clone()).load(conn))?;
+    with_labels(db, rows)
+}
+
+/// Loads issues, as seen by a user, in no particular order, with two statements.
+fn load_by_ids(db: &mut Conn, user: UserId, ids: &[i64]) -> Result<Vec<Issue>> {
+    let condition = || Fragment::<Bool>::new("issues.id").in_ids(ids);
+    let rows = on!(db, conn => constant!(full_rows!(user, condition())).load(conn))?;
+    with_labels(db, rows)
+}
+
+/// Loads the labels of issues.
+fn with_labels(db: &mut Conn, rows: Vec<FullRow>) -> Result<Vec<Issue>> {
     let ids: Vec<IssueId> = rows.iter().map(|(row, ..)| IssueId::new(row.id)).collect();
     let mut labels = labels_of_issues(db, &ids)?;
     let with_labels = |row: FullRow| {
@@ -192,15 +210,13 @@ fn load_where(db: &mut Conn, user: UserId, condition: &Fragment<Bool>) -> Result
 
 /// Loads the issues on a page, as seen by a user. `order` is the order of the page.
 pub(crate) fn load(db: &mut Conn, user: UserId, ids: PageIds, order: IssueOrder) -> Result<Vec<Issue>> {
-    match ids {
+    match ids.known_on_sqlite(db)? {
         PageIds::Known(ids) if ids.is_empty() => Ok(Vec::new()),
         PageIds::Known(ids) => {
-            let mut found = load_where(db, user, &Fragment::new("issues.id").in_ids(&ids))?;
-            let positions: HashMap<i64, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
-            found.sort_by_key(|issue| positions.get(&issue.id.get()));
-            Ok(found)
+            let found = load_by_ids(db, user, &ids)?;
+            Ok(in_order(&ids, found, |issue| issue.id.get()))
         }
-        PageIds::Query(query) => {
+        PageIds::Query { query, .. } => {
             let mut found = load_where(db, user, &Fragment::new("issues.id").in_query(query))?;
             let key = |issue: &Issue| (if order.by_update { issue.updated_at } else { issue.created_at }, issue.id);
             found.sort_unstable_by_key(key);
@@ -221,11 +237,14 @@ fn labels_of_issues(db: &mut Conn, issues: &[IssueId]) -> Result<HashMap<IssueId
     let rows: Vec<(i64, i64, String)> = on!(db, conn => constant!(issue_labels::table
         .inner_join(labels::table)
         .filter(Fragment::<Bool>::new("issue_labels.issue_id").in_ids(issues))
-        .order((labels::title_key, labels::title))
         .select((issue_labels::issue_id, labels::id, labels::title)))
     .load(conn))?;
     for (issue, id, title) in rows {
         found.entry(IssueId::new(issue)).or_default().push((LabelId::new(id), title));
+    }
+    // An issue has few labels; sorting in SQL takes as long as finding them.
+    for labels in found.values_mut().filter(|labels| labels.len() > 1) {
+        labels.sort_by_cached_key(|(_, title)| (fold_case(title), title.clone()));
     }
     Ok(found)
 }

@@ -111,7 +111,7 @@ fn own_confidential(
 /// Lists the labels of a project by title.
 pub fn list(db: &mut Conn, visibility: &IssueVisibility, project: ProjectId, page: Page) -> Result<Slice<Label>> {
     let of_project = || labels::table.filter(labels::project_id.eq(project.get()));
-    let total = on!(db, conn => of_project().count().get_result(conn))?;
+    let total: i64 = on!(db, conn => of_project().count().get_result(conn))?;
     let own = own_confidential(db, visibility, project)?;
     let rows: Vec<(Row, bool)> = on!(db, conn => of_project()
         .order((labels::title_key, labels::title))
@@ -123,7 +123,7 @@ pub fn list(db: &mut Conn, visibility: &IssueVisibility, project: ProjectId, pag
         let own = own.get(&LabelId::new(row.0.id)).copied().unwrap_or_default();
         to_label(row, visibility, own)
     };
-    Ok(Slice { items: rows.into_iter().map(convert).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(convert).collect(), total: total.into(), page })
 }
 
 /// Finds a label of a project. A number refers to the label with this id or else to the one with this title.

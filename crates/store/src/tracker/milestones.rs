@@ -67,14 +67,14 @@ pub fn list(db: &mut Conn, project: ProjectId, filter: &MilestoneFilter, page: P
             query
         }};
     }
-    let total = on!(db, conn => matching!().count().get_result(conn))?;
+    let total: i64 = on!(db, conn => matching!().count().get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => matching!()
         .order(milestones::id)
         .limit(page.size)
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(Milestone::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(Milestone::from).collect(), total: total.into(), page })
 }
 
 /// Finds a milestone of a project.

@@ -6,6 +6,7 @@ use model::{IssueId, Note, NoteId, Page, ProjectId, Slice, Time, UserId};
 use crate::{
     Conn, Result,
     conn::on,
+    count_up_to::CountUpTo,
     schema::{notes, users},
     times::{from_micros, to_micros},
     users::SummaryRow,
@@ -54,7 +55,8 @@ pub(crate) fn to_note((row, author): (Row, Option<SummaryRow>)) -> Note {
 
 /// Lists the notes on an issue in order of insertion, system notes included.
 pub fn list(db: &mut Conn, issue: IssueId, page: Page) -> Result<Slice<Note>> {
-    let total = on!(db, conn => notes::table.filter(notes::issue_id.eq(issue.get())).count().get_result(conn))?;
+    let of_issue = || notes::table.filter(notes::issue_id.eq(issue.get())).select(notes::id);
+    let total = on!(db, conn => CountUpTo::of_list(of_issue(), page).total(conn))?;
     let rows: Vec<(Row, Option<SummaryRow>)> = on!(db, conn => notes::table
         .left_join(users::table)
         .filter(notes::issue_id.eq(issue.get()))

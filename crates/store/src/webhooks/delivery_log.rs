@@ -9,6 +9,7 @@ use model::{
 use crate::{
     Conn, Result,
     conn::on,
+    count_up_to::CountUpTo,
     schema::{hook_deliveries, hook_events},
     times::{from_micros, from_micros_opt, to_micros},
 };
@@ -108,7 +109,7 @@ fn to_delivery((row, event): (Row, EventRow)) -> EncryptedDelivery {
 /// Returns the deliveries of a hook, newest first, without payloads and response bodies.
 pub fn list(db: &mut Conn, hook: HookId, page: Page) -> Result<Slice<EncryptedDelivery>> {
     let of_hook = || hook_deliveries::table.filter(hook_deliveries::hook_id.eq(hook.get()));
-    let total = on!(db, conn => of_hook().count().get_result(conn))?;
+    let total = on!(db, conn => CountUpTo::of_list(of_hook().select(hook_deliveries::id), page).total(conn))?;
     let rows: Vec<(Row, EventRow)> = on!(db, conn => of_hook()
         .inner_join(hook_events::table)
         .order(hook_deliveries::id.desc())

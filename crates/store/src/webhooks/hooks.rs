@@ -191,7 +191,7 @@ fn belongs_to(project: Option<ProjectId>) -> Fragment<Bool> {
 
 /// Returns the hooks of a project, or the system hooks, newest first.
 pub fn list(db: &mut Conn, project: Option<ProjectId>, page: Page) -> Result<Slice<EncryptedHook>> {
-    let total = on!(db, conn => hooks::table.filter(belongs_to(project)).count().get_result(conn))?;
+    let total: i64 = on!(db, conn => hooks::table.filter(belongs_to(project)).count().get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => hooks::table
         .filter(belongs_to(project))
         .order(hooks::id.desc())
@@ -199,7 +199,7 @@ pub fn list(db: &mut Conn, project: Option<ProjectId>, page: Page) -> Result<Sli
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(EncryptedHook::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(EncryptedHook::from).collect(), total: total.into(), page })
 }
 
 /// Returns a hook of a project, or a system hook.

@@ -51,7 +51,7 @@ pub(crate) async fn show(cx: PageCx) -> PageResult {
     let orders = ORDERS.iter().map(|(value, label, ..)| (*value, *label, *value == order.0)).collect();
     let mut layout = Layout::new(&cx, viewer, "Explore projects");
     layout.search.clone_from(&search);
-    let total = projects.total;
+    let total = projects.total.at_least();
     let projects = projects.items.into_iter().map(ListedProject::new).collect();
     response::page(&ExploreTemplate { layout, search, orders, projects, total, pager })
 }

@@ -60,6 +60,6 @@ pub(crate) fn assigned_to_user(tx: &mut ReadTx<'_>) -> forge::Result<(Vec<IssueR
     };
     let first = Unvalidated::valid(Page { number: 1, size: MAX_ON_DASHBOARD });
     let found = issue_pages::list_own(tx, OwnIssues::Assigned, &Unvalidated::valid(search), &first)?;
-    let total = found.issues.total;
+    let total = found.issues.total.at_least();
     Ok((IssueRow::of_projects(found.issues.items, &found.labels), total))
 }

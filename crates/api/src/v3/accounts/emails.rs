@@ -31,14 +31,20 @@ pub(crate) fn routes() -> Routes {
 
 async fn list_own(cx: CallerCx, paging: Paging) -> Reply<Paged<EmailJson>> {
     let page = paging.page_of_short_list();
-    let emails = cx.read_list(move |tx| emails::list_own(tx, &page)).await?;
-    Ok(paging.reply(emails.map(EmailJson::from)))
+    let reply = cx.read_list(move |tx| {
+        let found = emails::list_own(tx, &page)?;
+        Ok(paging.reply(found, EmailJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn list(cx: CallerCx, IdsInPath(user): IdsInPath<UserId>, paging: Paging) -> Reply<Paged<EmailJson>> {
     let page = paging.page_of_short_list();
-    let emails = cx.read_list(move |tx| emails::list(tx, user, &page)).await?;
-    Ok(paging.reply(emails.map(EmailJson::from)))
+    let reply = cx.read_list(move |tx| {
+        let found = emails::list(tx, user, &page)?;
+        Ok(paging.reply(found, EmailJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get_own(cx: CallerCx, IdsInPath(id): IdsInPath<EmailId>) -> Reply<OkJson<EmailJson>> {

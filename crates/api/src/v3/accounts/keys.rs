@@ -37,14 +37,20 @@ pub(crate) fn routes() -> Routes {
 
 async fn list_own(cx: CallerCx, paging: Paging) -> Reply<Paged<KeyJson>> {
     let page = paging.page_of_short_list();
-    let keys = cx.read_list(move |tx| keys::list_own(tx, &page)).await?;
-    Ok(paging.reply(keys.map(KeyJson::from)))
+    let reply = cx.read_list(move |tx| {
+        let found = keys::list_own(tx, &page)?;
+        Ok(paging.reply(found, KeyJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn list(cx: CallerCx, IdsInPath(user): IdsInPath<UserId>, paging: Paging) -> Reply<Paged<KeyJson>> {
     let page = paging.page_of_short_list();
-    let keys = cx.read_list(move |tx| keys::list(tx, user, &page)).await?;
-    Ok(paging.reply(keys.map(KeyJson::from)))
+    let reply = cx.read_list(move |tx| {
+        let found = keys::list(tx, user, &page)?;
+        Ok(paging.reply(found, KeyJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get_own(cx: CallerCx, IdsInPath(id): IdsInPath<KeyId>) -> Reply<OkJson<KeyJson>> {

@@ -57,9 +57,13 @@ pub(crate) fn routes() -> Routes {
 }
 
 async fn list(cx: CallerCx, Params(params): Params<ListTokens>, paging: Paging) -> Reply<Paged<TokenJson>> {
-    let (filter, page) = (params.map(|params| params.0), paging.page.clone());
-    let (tokens, now) = cx.read_list(move |tx| Ok((tokens::search(tx, &filter, &page)?, tx.now()))).await?;
-    Ok(paging.reply(tokens.map(|token| TokenJson::new(token, now))))
+    let filter = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx| {
+        let found = tokens::search(tx, &filter, &paging.page)?;
+        let now = tx.now();
+        Ok(paging.reply(found, |token| TokenJson::new(token, now)))
+    });
+    Ok(reply.await?)
 }
 
 async fn create(

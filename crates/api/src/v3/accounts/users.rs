@@ -48,14 +48,13 @@ async fn list(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedUserJson>> {
-    let (filter, page) = (params.map(|params| params.0), paging.page.clone());
-    let (users, is_admin) = cx
-        .read_list(move |tx| {
-            let users = users::list(tx, &filter, &page)?;
-            Ok((users, tx.actor().is_admin()))
-        })
-        .await?;
-    Ok(paging.reply(users.map(|user| ListedUserJson::new(user, &site, is_admin))))
+    let filter = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx| {
+        let found = users::list(tx, &filter, &paging.page)?;
+        let is_admin = tx.actor().is_admin();
+        Ok(paging.reply(found, |user| ListedUserJson::new(user, &site, is_admin)))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: CallerCx, IdsInPath(id): IdsInPath<UserId>, site: Site) -> Reply<OkJson<SingleUserJson>> {

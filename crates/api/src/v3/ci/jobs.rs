@@ -33,9 +33,12 @@ async fn list(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<BuildJson>> {
-    let (scope, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read_list(move |tx, project| jobs::list(tx, project, &scope, &page)).await?;
-    Ok(paging.reply(found.map(|job| BuildJson::new(job, &site))))
+    let scope = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx, project| {
+        let found = jobs::list(tx, project, &scope, &paging.page)?;
+        Ok(paging.reply(found, |job| BuildJson::new(job, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn of_commit(
@@ -45,9 +48,12 @@ async fn of_commit(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<BuildJson>> {
-    let (scope, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read(move |tx, project| jobs::of_commit(tx, project, &revision, &scope, &page)).await?;
-    Ok(paging.reply(found.map(|job| BuildJson::new(job, &site))))
+    let scope = params.map(|params| params.0);
+    let reply = cx.read(move |tx, project| {
+        let found = jobs::of_commit(tx, project, &revision, &scope, &paging.page)?;
+        Ok(paging.reply(found, |job| BuildJson::new(job, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: ProjectCx, BuildIdInPath(id): BuildIdInPath, site: Site) -> Reply<OkJson<BuildJson>> {

@@ -41,9 +41,12 @@ async fn list(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<PipelineJson>> {
-    let (scope, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read_list(move |tx, project| pipelines::list(tx, project, &scope, &page)).await?;
-    Ok(paging.reply(found.map(|pipeline| PipelineJson::new(pipeline, &site))))
+    let scope = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx, project| {
+        let found = pipelines::list(tx, project, &scope, &paging.page)?;
+        Ok(paging.reply(found, |pipeline| PipelineJson::new(pipeline, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: ProjectCx, PipelineIdInPath(id): PipelineIdInPath, site: Site) -> Reply<OkJson<PipelineJson>> {

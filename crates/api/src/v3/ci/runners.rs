@@ -79,21 +79,30 @@ impl FromParams for EnableRunner {
 }
 
 async fn list(cx: CallerCx, Params(scope): Params<StateScope>, paging: Paging) -> Reply<Paged<RunnerJson>> {
-    let (scope, page) = (scope.map(|scope| scope.0), paging.page.clone());
-    let found = cx.read_list(move |tx| runners::list_mine(tx, &scope, &page)).await?;
-    Ok(paging.reply(found.map(RunnerJson::from)))
+    let scope = scope.map(|scope| scope.0);
+    let reply = cx.read_list(move |tx| {
+        let found = runners::list_mine(tx, &scope, &paging.page)?;
+        Ok(paging.reply(found, RunnerJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn list_all(cx: CallerCx, Params(scope): Params<AnyScope>, paging: Paging) -> Reply<Paged<RunnerJson>> {
-    let (scope, page) = (scope.map(|scope| scope.0), paging.page.clone());
-    let found = cx.read_list(move |tx| runners::list_all(tx, &scope, &page)).await?;
-    Ok(paging.reply(found.map(RunnerJson::from)))
+    let scope = scope.map(|scope| scope.0);
+    let reply = cx.read_list(move |tx| {
+        let found = runners::list_all(tx, &scope, &paging.page)?;
+        Ok(paging.reply(found, RunnerJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn list_of_project(cx: ProjectCx, Params(scope): Params<AnyScope>, paging: Paging) -> Reply<Paged<RunnerJson>> {
-    let (scope, page) = (scope.map(|scope| scope.0), paging.page.clone());
-    let found = cx.read_list(move |tx, project| runners::list_of_project(tx, project, &scope, &page)).await?;
-    Ok(paging.reply(found.map(RunnerJson::from)))
+    let scope = scope.map(|scope| scope.0);
+    let reply = cx.read_list(move |tx, project| {
+        let found = runners::list_of_project(tx, project, &scope, &paging.page)?;
+        Ok(paging.reply(found, RunnerJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: CallerCx, RunnerIdInPath(id): RunnerIdInPath) -> Reply<OkJson<RunnerDetailJson>> {

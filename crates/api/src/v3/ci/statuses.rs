@@ -41,9 +41,12 @@ async fn list(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<StatusJson>> {
-    let (filter, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read(move |tx, project| statuses::list(tx, project, &revision, &filter, &page)).await?;
-    Ok(paging.reply(found.map(|status| StatusJson::new(status, &site))))
+    let filter = params.map(|params| params.0);
+    let reply = cx.read(move |tx, project| {
+        let found = statuses::list(tx, project, &revision, &filter, &paging.page)?;
+        Ok(paging.reply(found, |status| StatusJson::new(status, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn set(

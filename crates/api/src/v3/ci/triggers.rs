@@ -34,9 +34,11 @@ pub(crate) fn routes() -> Routes {
 }
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<TriggerJson>> {
-    let page = paging.page.clone();
-    let found = cx.read_list(move |tx, project| triggers::list(tx, project, &page)).await?;
-    Ok(paging.reply(found.map(TriggerJson::from)))
+    let reply = cx.read_list(move |tx, project| {
+        let found = triggers::list(tx, project, &paging.page)?;
+        Ok(paging.reply(found, TriggerJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: ProjectCx, TriggerTokenInPath(token): TriggerTokenInPath) -> Reply<OkJson<TriggerJson>> {

@@ -25,9 +25,11 @@ pub(crate) fn routes() -> Routes {
 }
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<VariableJson>> {
-    let page = paging.page.clone();
-    let found = cx.read_list(move |tx, project| variables::list(tx, project, &page)).await?;
-    Ok(paging.reply(found.map(VariableJson::from)))
+    let reply = cx.read_list(move |tx, project| {
+        let found = variables::list(tx, project, &paging.page)?;
+        Ok(paging.reply(found, VariableJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: ProjectCx, VariableKeyInPath(key): VariableKeyInPath) -> Reply<OkJson<VariableJson>> {

@@ -41,8 +41,11 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<KeyJson>> {
     let page = paging.page_of_short_list();
-    let keys = cx.read_list(move |tx, project| deploy_keys::list(tx, project, &page)).await?;
-    Ok(paging.reply(keys.map(KeyJson::from)))
+    let reply = cx.read_list(move |tx, project| {
+        let found = deploy_keys::list(tx, project, &page)?;
+        Ok(paging.reply(found, KeyJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: ProjectCx, KeyIdInPath(id): KeyIdInPath) -> Reply<OkJson<KeyJson>> {

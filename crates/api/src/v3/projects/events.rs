@@ -34,23 +34,27 @@ async fn of_user(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<EventJson>> {
-    let page = paging.page.clone();
-    let activity = cx.read_list(move |tx| events::of_user(tx, user, &page)).await?;
-    Ok(reply(paging, activity, &site))
+    let reply = cx.read_list(move |tx| {
+        let activity = events::of_user(tx, user, &paging.page)?;
+        Ok(to_reply(&paging, activity, &site))
+    });
+    Ok(reply.await?)
 }
 
 async fn of_project(cx: ProjectCx, paging: Paging, site: Site) -> Reply<Paged<EventJson>> {
-    let page = paging.page.clone();
-    let activity = cx.read_list(move |tx, project| events::of_project(tx, project, &page)).await?;
-    Ok(reply(paging, activity, &site))
+    let reply = cx.read_list(move |tx, project| {
+        let activity = events::of_project(tx, project, &paging.page)?;
+        Ok(to_reply(&paging, activity, &site))
+    });
+    Ok(reply.await?)
 }
 
-fn reply(paging: Paging, activity: Activity, site: &Site) -> Paged<EventJson> {
+fn to_reply(paging: &Paging, activity: Activity, site: &Site) -> Paged<EventJson> {
     let Activity { events, projects } = activity;
-    paging.reply(events.map(|event| {
+    paging.reply(events, |event| {
         let project = projects.get(&event.project);
         EventJson::new(event, project, site)
-    }))
+    })
 }
 
 /// An activity event.

@@ -41,15 +41,20 @@ pub(crate) fn routes() -> Routes {
 }
 
 async fn list(cx: CallerCx, Params(params): Params<ListGroups>, paging: Paging, site: Site) -> Reply<Paged<GroupJson>> {
-    let (filter, page) = (params.map(|params| params.0), paging.page.clone());
-    let groups = cx.read_list(move |tx| groups::list(tx, &filter, &page)).await?;
-    Ok(paging.reply(groups.map(|group| GroupJson::new(group, &site))))
+    let filter = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx| {
+        let found = groups::list(tx, &filter, &paging.page)?;
+        Ok(paging.reply(found, |group| GroupJson::new(group, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn list_owned(cx: CallerCx, paging: Paging, site: Site) -> Reply<Paged<GroupJson>> {
-    let page = paging.page.clone();
-    let groups = cx.read_list(move |tx| groups::list_owned(tx, &page)).await?;
-    Ok(paging.reply(groups.map(|group| GroupJson::new(group, &site))))
+    let reply = cx.read_list(move |tx| {
+        let found = groups::list_owned(tx, &paging.page)?;
+        Ok(paging.reply(found, |group| GroupJson::new(group, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: GroupCx, site: Site) -> Reply<OkJson<GroupDetailJson>> {
@@ -64,9 +69,12 @@ async fn list_projects(
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
     let simple = params.validate().is_ok_and(|params| params.0.simple);
-    let (filter, page) = (params.map(|params| params.0.filter), paging.page.clone());
-    let projects = cx.read_list(move |tx, group| groups::list_projects(tx, group, &filter, &page)).await?;
-    Ok(paging.reply(projects.map(|project| ListedProjectJson::new(project, &site, simple, false))))
+    let filter = params.map(|params| params.0.filter);
+    let reply = cx.read_list(move |tx, group| {
+        let found = groups::list_projects(tx, group, &filter, &paging.page)?;
+        Ok(paging.reply(found, |project| ListedProjectJson::new(project, &site, simple, false)))
+    });
+    Ok(reply.await?)
 }
 
 async fn create(cx: CallerCx, Params(params): Params<CreateGroup>, site: Site) -> Reply<Created<GroupJson>> {

@@ -60,9 +60,12 @@ async fn list<C: Into<MembersCx>>(
     site: Site,
 ) -> Reply<Paged<MemberJson>> {
     let MembersCx { cx, source } = cx.into();
-    let (search, page) = (params.map(|params| params.0), paging.page.clone());
-    let members = cx.read_list(move |tx| members::list(tx, &source, &search, &page)).await?;
-    Ok(paging.reply(members.map(|member| MemberJson::new(member, &site))))
+    let search = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx| {
+        let found = members::list(tx, &source, &search, &paging.page)?;
+        Ok(paging.reply(found, |member| MemberJson::new(member, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn get<C: Into<MembersCx>>(cx: C, UserIdInPath(user): UserIdInPath, site: Site) -> Reply<OkJson<MemberJson>> {

@@ -23,9 +23,12 @@ pub(crate) fn routes() -> Routes {
 }
 
 async fn list(cx: CallerCx, Params(params): Params<ListNamespaces>, paging: Paging) -> Reply<Paged<NamespaceJson>> {
-    let (search, page) = (params.map(|params| params.0), paging.page.clone());
-    let namespaces = cx.read_list(move |tx| namespaces::list(tx, &search, &page)).await?;
-    Ok(paging.reply(namespaces.map(NamespaceJson::from)))
+    let search = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx| {
+        let found = namespaces::list(tx, &search, &paging.page)?;
+        Ok(paging.reply(found, NamespaceJson::from))
+    });
+    Ok(reply.await?)
 }
 
 struct ListNamespaces(Option<String>);

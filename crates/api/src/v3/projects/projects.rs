@@ -7,7 +7,7 @@ use forge::{
 };
 use jiff::civil::Date;
 use model::{
-    Namespace, Page, Project, Role, Share, UserId, Violations, Visibility,
+    Namespace, Project, Role, Share, UserId, Violations, Visibility,
     members::SharedGroup,
     projects::{ForkSource, ProjectAccess, ProjectFilter},
     users::UserSummary,
@@ -66,7 +66,7 @@ async fn list_mine(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    list(cx, ProjectListKind::Mine, params, paging, &site).await
+    list(cx, ProjectListKind::Mine, params, paging, site).await
 }
 
 async fn list_visible(
@@ -75,7 +75,7 @@ async fn list_visible(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    list(cx, ProjectListKind::Visible, params, paging, &site).await
+    list(cx, ProjectListKind::Visible, params, paging, site).await
 }
 
 async fn list_owned(
@@ -84,7 +84,7 @@ async fn list_owned(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    list(cx, ProjectListKind::Owned, params, paging, &site).await
+    list(cx, ProjectListKind::Owned, params, paging, site).await
 }
 
 async fn list_starred(
@@ -93,7 +93,7 @@ async fn list_starred(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    list(cx, ProjectListKind::Starred, params, paging, &site).await
+    list(cx, ProjectListKind::Starred, params, paging, site).await
 }
 
 async fn list_all(
@@ -102,7 +102,7 @@ async fn list_all(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    list(cx, ProjectListKind::All, params, paging, &site).await
+    list(cx, ProjectListKind::All, params, paging, site).await
 }
 
 async fn search(
@@ -117,10 +117,7 @@ async fn search(
         filter: ProjectFilter { search: Some(query), ..list.filter },
         ..list
     });
-    let simple = wants_simple(&params);
-    let page = paging.page.clone();
-    let projects = fetch_list(cx, ProjectListKind::Visible, params, page).await?;
-    Ok(paging.reply(projects.map(|project| ListedProjectJson::new(project, &site, simple, false))))
+    reply_with_list(cx, ProjectListKind::Visible, params, paging, site, false).await
 }
 
 async fn list(
@@ -128,28 +125,28 @@ async fn list(
     kind: ProjectListKind,
     params: Unvalidated<ListProjects>,
     paging: Paging,
-    site: &Site,
+    site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    let simple = wants_simple(&params);
     // GitLab 8.14 does not include permissions in the list of starred projects.
     let permissions = kind != ProjectListKind::Starred;
-    let page = paging.page.clone();
-    let projects = fetch_list(cx, kind, params, page).await?;
-    Ok(paging.reply(projects.map(|project| ListedProjectJson::new(project, site, simple, permissions))))
+    reply_with_list(cx, kind, params, paging, site, permissions).await
 }
 
-fn wants_simple(params: &Unvalidated<ListProjects>) -> bool {
-    params.validate().is_ok_and(|list| list.simple)
-}
-
-async fn fetch_list(
+async fn reply_with_list(
     cx: CallerCx,
     kind: ProjectListKind,
     params: Unvalidated<ListProjects>,
-    page: Unvalidated<Page>,
-) -> Result<model::Slice<Project>, Error> {
+    paging: Paging,
+    site: Site,
+    permissions: bool,
+) -> Reply<Paged<ListedProjectJson>> {
+    let simple = params.validate().is_ok_and(|list| list.simple);
     let filter = params.map(|list| list.filter);
-    cx.read_list(move |tx| projects::list(tx, kind, &filter, &page)).await
+    let reply = cx.read_list(move |tx| {
+        let found = projects::list(tx, kind, &filter, &paging.page)?;
+        Ok(paging.reply(found, |project| ListedProjectJson::new(project, &site, simple, permissions)))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(ProjectCx { forge, caller, project }: ProjectCx, site: Site) -> Reply<CachedJson<ProjectJson>> {
@@ -440,7 +437,9 @@ impl ListedProjectJson {
             });
         }
         let access = permissions.then(|| PermissionsJson::from(project.access));
-        Self::Full(Box::new(ProjectJson { permissions: access, ..ProjectJson::new(project, site) }))
+        let mut json = Box::new(ProjectJson::new(project, site));
+        json.permissions = access;
+        Self::Full(json)
     }
 }
 

@@ -39,8 +39,11 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<BranchJson>> {
     let page = paging.page_of_short_list();
-    let branches = cx.read(move |tx, project| branches::list(tx, project, &page)).await?;
-    Ok(paging.reply(branches.map(BranchJson::from)))
+    let reply = cx.read(move |tx, project| {
+        let found = branches::list(tx, project, &page)?;
+        Ok(paging.reply(found, BranchJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: ProjectCx, BranchInPath(name): BranchInPath) -> Reply<OkJson<BranchJson>> {

@@ -29,9 +29,11 @@ async fn list(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<CommitNoteJson>> {
-    let page = paging.page.clone();
-    let found = cx.read(move |tx, project| commit_notes::list(tx, project, &revision, &page)).await?;
-    Ok(paging.reply(found.map(|note| CommitNoteJson::new(note, &site))))
+    let reply = cx.read(move |tx, project| {
+        let found = commit_notes::list(tx, project, &revision, &paging.page)?;
+        Ok(paging.reply(found, |note| CommitNoteJson::new(note, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn create(

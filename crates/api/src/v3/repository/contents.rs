@@ -57,7 +57,7 @@ async fn tree(
 ) -> Reply<Paged<TreeEntryJson>> {
     let page = paging.page_of_short_list();
     let entries = contents::tree(&forge, caller, project, params.map(|params| params.0), page).await?;
-    Ok(paging.reply(entries.map(TreeEntryJson::from)))
+    Ok(paging.reply(entries, TreeEntryJson::from))
 }
 
 async fn file(
@@ -143,8 +143,11 @@ async fn compare(
 
 async fn contributors(cx: ProjectCx, paging: Paging) -> Reply<Paged<ContributorJson>> {
     let page = paging.page_of_short_list();
-    let contributors = cx.run_blocking(move |cx, project| contents::contributors(cx, project, &page)).await?;
-    Ok(paging.reply(contributors.map(ContributorJson::from)))
+    let reply = cx.run_blocking(move |cx, project| {
+        let found = contents::contributors(cx, project, &page)?;
+        Ok(paging.reply(found, ContributorJson::from))
+    });
+    Ok(reply.await?)
 }
 
 struct ListTree(TreeQuery);

@@ -38,8 +38,11 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<TagJson>> {
     let page = paging.page_of_short_list();
-    let tags = cx.read(move |tx, project| tags::list(tx, project, &page)).await?;
-    Ok(paging.reply(tags.map(TagJson::from)))
+    let reply = cx.read(move |tx, project| {
+        let found = tags::list(tx, project, &page)?;
+        Ok(paging.reply(found, TagJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: ProjectCx, TagInPath(name): TagInPath) -> Reply<OkJson<TagJson>> {

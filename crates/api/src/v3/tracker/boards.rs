@@ -30,14 +30,20 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<BoardJson>> {
     let page = paging.page_of_short_list();
-    let found = cx.read_list(move |tx, project| boards::list(tx, project, &page)).await?;
-    Ok(paging.reply(found.map(BoardJson::from)))
+    let reply = cx.read_list(move |tx, project| {
+        let found = boards::list(tx, project, &page)?;
+        Ok(paging.reply(found, BoardJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn lists(cx: ProjectCx, BoardIdInPath(board): BoardIdInPath, paging: Paging) -> Reply<Paged<ListJson>> {
     let page = paging.page_of_short_list();
-    let found = cx.read_list(move |tx, project| boards::lists(tx, project, &board, &page)).await?;
-    Ok(paging.reply(found.map(ListJson::from)))
+    let reply = cx.read_list(move |tx, project| {
+        let found = boards::lists(tx, project, &board, &page)?;
+        Ok(paging.reply(found, ListJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(

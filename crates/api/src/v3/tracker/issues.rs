@@ -43,9 +43,12 @@ async fn list_authored(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
-    let (options, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read_list(move |tx| issues::list_authored(tx, &options, &page)).await?;
-    Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
+    let options = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx| {
+        let found = issues::list_authored(tx, &options, &paging.page)?;
+        Ok(paging.reply(found, |issue| IssueJson::new(issue, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn list_in_group(
@@ -54,9 +57,12 @@ async fn list_in_group(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
-    let (options, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read_list(move |tx, group| issues::list_in_group(tx, group, &options, &page)).await?;
-    Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
+    let options = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx, group| {
+        let found = issues::list_in_group(tx, group, &options, &paging.page)?;
+        Ok(paging.reply(found, |issue| IssueJson::new(issue, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn list(
@@ -65,9 +71,12 @@ async fn list(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
-    let (options, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read_list(move |tx, project| issues::list(tx, project, &options, &page)).await?;
-    Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
+    let options = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx, project| {
+        let found = issues::list(tx, project, &options, &paging.page)?;
+        Ok(paging.reply(found, |issue| IssueJson::new(issue, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: ProjectCx, IssueIdInPath(issue): IssueIdInPath, site: Site) -> Reply<OkJson<IssueJson>> {

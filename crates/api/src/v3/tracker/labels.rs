@@ -35,8 +35,11 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<LabelJson>> {
     let page = paging.page_of_short_list();
-    let found = cx.read_list(move |tx, project| labels::list(tx, project, &page)).await?;
-    Ok(paging.reply(found.map(LabelJson::from)))
+    let reply = cx.read_list(move |tx, project| {
+        let found = labels::list(tx, project, &page)?;
+        Ok(paging.reply(found, LabelJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn create(

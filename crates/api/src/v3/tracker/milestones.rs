@@ -36,9 +36,12 @@ pub(crate) fn routes() -> Routes {
 }
 
 async fn list(cx: ProjectCx, Params(params): Params<ListMilestones>, paging: Paging) -> Reply<Paged<MilestoneJson>> {
-    let (filter, page) = (params.map(|params| params.0), paging.page.clone());
-    let found = cx.read_list(move |tx, project| milestones::list(tx, project, &filter, &page)).await?;
-    Ok(paging.reply(found.map(MilestoneJson::from)))
+    let filter = params.map(|params| params.0);
+    let reply = cx.read_list(move |tx, project| {
+        let found = milestones::list(tx, project, &filter, &paging.page)?;
+        Ok(paging.reply(found, MilestoneJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: ProjectCx, MilestoneIdInPath(id): MilestoneIdInPath) -> Reply<OkJson<MilestoneJson>> {
@@ -68,9 +71,11 @@ async fn issues(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
-    let page = paging.page.clone();
-    let found = cx.read_list(move |tx, project| milestones::issues(tx, project, &id, &page)).await?;
-    Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
+    let reply = cx.read_list(move |tx, project| {
+        let found = milestones::issues(tx, project, &id, &paging.page)?;
+        Ok(paging.reply(found, |issue| IssueJson::new(issue, &site)))
+    });
+    Ok(reply.await?)
 }
 
 struct ListMilestones(MilestoneFilter);

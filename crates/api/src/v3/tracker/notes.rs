@@ -32,9 +32,11 @@ async fn list(
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<NoteJson>> {
-    let page = paging.page.clone();
-    let found = cx.read_list(move |tx, project| notes::list(tx, project, &issue, &page)).await?;
-    Ok(paging.reply(found.map(|note| NoteJson::new(note, &site))))
+    let reply = cx.read_list(move |tx, project| {
+        let found = notes::list(tx, project, &issue, &paging.page)?;
+        Ok(paging.reply(found, |note| NoteJson::new(note, &site)))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(

@@ -52,9 +52,11 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<ProjectHookJson>> {
     let (cx, scope) = with_scope(cx);
-    let page = paging.page.clone();
-    let hooks = cx.read_list(move |tx| hooks::list(tx, &scope, &page)).await?;
-    Ok(paging.reply(hooks.map(ProjectHookJson::from)))
+    let reply = cx.read_list(move |tx| {
+        let found = hooks::list(tx, &scope, &paging.page)?;
+        Ok(paging.reply(found, ProjectHookJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn get(cx: ProjectCx, HookIdInPath(id): HookIdInPath) -> Reply<OkJson<ProjectHookJson>> {
@@ -106,9 +108,11 @@ async fn test(
 
 async fn list_deliveries(cx: ProjectCx, HookIdInPath(id): HookIdInPath, paging: Paging) -> Reply<Paged<DeliveryJson>> {
     let (cx, scope) = with_scope(cx);
-    let page = paging.page.clone();
-    let deliveries = cx.read_list(move |tx| hooks::list_deliveries(tx, &scope, &id, &page)).await?;
-    Ok(paging.reply(deliveries.map(DeliveryJson::without_bodies)))
+    let reply = cx.read_list(move |tx| {
+        let found = hooks::list_deliveries(tx, &scope, &id, &paging.page)?;
+        Ok(paging.reply(found, DeliveryJson::without_bodies))
+    });
+    Ok(reply.await?)
 }
 
 async fn get_delivery(

@@ -56,8 +56,11 @@ pub(crate) fn routes() -> Routes {
 
 async fn list(cx: CallerCx, paging: Paging) -> Reply<Paged<SystemHookJson>> {
     let page = paging.page_of_short_list();
-    let hooks = cx.read_list(move |tx| hooks::list(tx, &HookScope::Instance, &page)).await?;
-    Ok(paging.reply(hooks.map(SystemHookJson::from)))
+    let reply = cx.read_list(move |tx| {
+        let found = hooks::list(tx, &HookScope::Instance, &page)?;
+        Ok(paging.reply(found, SystemHookJson::from))
+    });
+    Ok(reply.await?)
 }
 
 async fn create(
@@ -109,9 +112,11 @@ async fn list_deliveries(
     SystemHookIdInPath(id): SystemHookIdInPath,
     paging: Paging,
 ) -> Reply<Paged<DeliveryJson>> {
-    let page = paging.page.clone();
-    let deliveries = cx.read_list(move |tx| hooks::list_deliveries(tx, &HookScope::Instance, &id, &page)).await?;
-    Ok(paging.reply(deliveries.map(DeliveryJson::without_bodies)))
+    let reply = cx.read_list(move |tx| {
+        let found = hooks::list_deliveries(tx, &HookScope::Instance, &id, &paging.page)?;
+        Ok(paging.reply(found, DeliveryJson::without_bodies))
+    });
+    Ok(reply.await?)
 }
 
 async fn get_delivery(

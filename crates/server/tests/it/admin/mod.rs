@@ -11,6 +11,7 @@ mod instance;
 mod nodes;
 mod packaging;
 mod repository_commands;
+mod schema;
 mod startup;
 mod tasks;
 mod upgrades;

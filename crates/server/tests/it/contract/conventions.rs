@@ -224,6 +224,9 @@ async fn pages_are_linked_without_tokens() {
     assert_eq!(headers(&empty), "0|0|1|1||");
     assert_eq!(headers(&root.get("/users?page=9&per_page=3").await), "7|3|3|9||8");
     assert_eq!(root.get("/users?page=9&per_page=3").await.text, "[]");
+    // A link without all parameters would lead to another list.
+    let long = root.get(&format!("/users?search={}", "n".repeat(1500))).await;
+    assert_eq!((headers(&long), long.header("link")), ("0|0|20|1||".to_owned(), ""));
     let outside = TestForge::builder().external_url("https://git.example.org/gable/").start().await;
     let root = outside.admin().await;
     let list = root.get("/users").await;

@@ -8,6 +8,7 @@ mod groups;
 mod imports;
 mod list_costs;
 mod list_counters;
+mod long_lists;
 mod members;
 mod project_lists;
 #[expect(clippy::module_inception, reason = "the resource that gives the domain its name")]

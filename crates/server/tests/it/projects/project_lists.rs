@@ -1,6 +1,7 @@
 //! Lists of projects: access, filters, order and pagination.
 
 use insta::assert_snapshot;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use testkit::{TestClient, TestForge};
 
@@ -213,6 +214,74 @@ async fn every_order_is_ascending_or_descending_and_ties_are_ordered_by_id() {
     }
     let first = ann.get("/groups/acme/projects?ci_enabled_first=true&order_by=name&sort=asc").await;
     assert_eq!(first.join_field("id"), "3 2 6 5 4 1");
+}
+
+/// Pages are merged from buckets of projects, by visibility and namespace or membership.
+#[tokio::test]
+async fn all_pages_of_a_list_have_its_order_and_its_total() {
+    let forge = TestForge::start().await;
+    let (ann, _) = ann_of_acme(&forge).await;
+    let bot = forge.user("bot").await;
+    // Three groups with projects in four buckets each, in no order.
+    for (number, group) in ["one", "two", "three"].into_iter().enumerate() {
+        let group = ann.make("/groups", json!({ "name": group, "path": group })).await;
+        for nth in 0..7 {
+            let level = [0, 10, 20][nth % 3];
+            let body = json!({ "name": format!("{} {number}", nth * 5 % 7), "visibility_level": level });
+            let id = listed(&ann, group, body).await;
+            forge.execute_sql(&format!("UPDATE projects SET created_at = {}000000 WHERE id = {id}", id * 8 % 21 / 2));
+            if nth % 4 == 1 {
+                ann.post(&format!("/projects/{id}/archive"), json!({})).await;
+            }
+            // The bot is a member of two in three projects, in one of them until tomorrow.
+            if id % 3 != 0 {
+                let expires_at = (id == 8).then_some("2026-01-03");
+                let member = json!({ "user_id": bot.id.get(), "access_level": 30, "expires_at": expires_at });
+                ann.make(&format!("/projects/{id}/members"), member).await;
+            }
+        }
+    }
+    forge.clock.advance(SignedDuration::from_hours(48));
+    let all = ann.get("/projects/all?per_page=100").await.json();
+    let all = all.as_array().expect("a list");
+    assert_eq!(all.len(), 21);
+    let id = |project: &Value| project["id"].as_i64().expect("an id");
+    let is_member = |project: &Value| id(project) % 3 != 0 && id(project) != 8;
+    let is_visible = |project: &Value| is_member(project) || project["visibility_level"] != 0;
+    for (user, list, is_in_list) in [
+        (&bot, "/projects", &is_member as &dyn Fn(&Value) -> bool),
+        (&bot, "/projects/visible", &is_visible),
+        (&ann, "/projects", &|_| true),
+        (&ann, "/projects/owned", &|_| true),
+        (&ann, "/projects/visible", &|_| true),
+    ] {
+        for (filter, matches) in [
+            ("", (|_| true) as fn(&Value) -> bool),
+            ("&archived=true", |project| project["archived"] == true),
+            ("&visibility=private", |project| project["visibility_level"] == 0),
+        ] {
+            for order in ["id", "created_at", "name"] {
+                let mut expected: Vec<&Value> =
+                    all.iter().filter(|project| is_in_list(project) && matches(project)).collect();
+                expected.sort_by_key(|project| (project[order].to_string().to_lowercase(), id(project)));
+                if order == "id" {
+                    expected.sort_by_key(|project| id(project));
+                }
+                for sort in ["asc", "desc"] {
+                    let mut found = Vec::new();
+                    for page in 1..=8 {
+                        let url = format!("{list}?order_by={order}&sort={sort}&per_page=3&page={page}{filter}");
+                        let answer = user.get(&url).await;
+                        assert_eq!(answer.header("x-total"), expected.len().to_string(), "{url}");
+                        found.extend(answer.json().as_array().expect("a list").iter().map(&id));
+                    }
+                    let ids: Vec<i64> = expected.iter().map(|project| id(project)).collect();
+                    assert_eq!(found, ids, "{list} {order} {sort}{filter}");
+                    expected.reverse();
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -446,6 +515,39 @@ async fn a_search_does_not_match_across_fields() {
             ["rocketship", "rocket ship", "rocket\nship", "t\ns", "\n", "shipflies", "ship\nflies", "acmerocket"]
         {
             assert_eq!(ann.get(&format!("{list}?search={}", encoded(text))).await.text, "[]", "{list} {text:?}");
+        }
+    }
+}
+
+/// SQLite's index finds texts with some trigrams of the search text, in any order and at any distance.
+#[tokio::test]
+async fn a_search_finds_only_contiguous_text() {
+    let forge = TestForge::start().await;
+    let (ann, acme) = ann_of_acme(&forge).await;
+    for (name, path, description) in [
+        ("planetarium", "one", "the word"),
+        ("planet arium", "two", "two words"),
+        ("ariumplanet", "three", "the parts in the wrong order"),
+        ("pla netari um", "four", "every third letter starts a part"),
+        ("other", "five", "has planetarium in its description"),
+    ] {
+        listed(&ann, acme, json!({ "name": name, "path": path, "description": description })).await;
+    }
+    for list in LISTS.into_iter().chain(["/projects/all"]) {
+        for (text, expected) in [
+            ("planetarium", "1 5"),
+            ("PLANETARIUM", "1 5"),
+            ("planet", "1 2 3 5"),
+            ("arium", "1 2 3 5"),
+            ("netari", "1 4 5"),
+            ("planetarian", ""),
+            // The name of the group.
+            ("acme", "1 2 3 4 5"),
+        ] {
+            let found = ann.get(&format!("{list}?order_by=id&sort=asc&search={text}")).await;
+            assert_eq!(found.join_field("id"), expected, "{list} {text}");
+            let number = expected.split_whitespace().count();
+            assert_eq!(found.header("x-total"), number.to_string(), "{list} {text}");
         }
     }
 }

@@ -4,7 +4,7 @@ use forge::Caller;
 use jiff::SignedDuration;
 use model::{
     EventId, JobId, Oid, PackContent, Page, PipelineId, ProjectId, Protection, PushLevel, RefName, Role, Status, Time,
-    UserId, Visibility,
+    Total, UserId, Visibility,
     events::{EventAction, PushCommit, PushData},
     imports::{EncryptedCredentials, ImportState},
     keys::NewKey,
@@ -121,7 +121,7 @@ async fn events_of_a_user_are_limited_to_visible_projects() {
             let seen = store::events::of_user(db, &viewer, ann, page).expect("events");
             let seen_ids: Vec<EventId> = seen.items.iter().map(|event| event.id).collect();
             let expected: Vec<EventId> = expected.iter().map(|at| ids[*at]).collect();
-            assert_eq!((seen_ids, seen.total), (expected, total), "{viewer:?}");
+            assert_eq!((seen_ids, seen.total), (expected, Total::Exact(total)), "{viewer:?}");
         };
         check(viewer(ann, now), all(), &[3, 2, 1, 0], 4);
         check(viewer(reporter, now), all(), &[3, 2, 1, 0], 4);
@@ -131,12 +131,13 @@ async fn events_of_a_user_are_limited_to_visible_projects() {
         check(Viewer { admin: true, ..viewer(stranger, now) }, all(), &[3, 2, 1, 0], 4);
         check(viewer(guest, now), Page::new(Some(2), Some(2)), &[0], 3);
         check(viewer(guest, now), Page::new(Some(9), Some(2)), &[], 3);
-        let inside =
-            |db: &mut Conn, pushes| store::events::of_project(db, private, pushes, None, all()).expect("events").total;
-        assert_eq!((inside(db, true), inside(db, false)), (2, 1));
+        let inside = |db: &mut Conn, pushes| {
+            store::events::of_project(db, private, pushes, None, all()).expect("events").total.exact()
+        };
+        assert_eq!((inside(db, true), inside(db, false)), (Some(2), Some(1)));
         store::projects::soft_delete(db, DeletionScope::One(public), "remove_project", now).expect("buried");
         let left = store::events::of_user(db, &viewer(stranger, now), ann, all()).expect("events");
-        assert_eq!((left.items.len(), left.total), (0, 0));
+        assert_eq!((left.items.len(), left.total), (0, Total::Exact(0)));
     });
 }
 
@@ -208,7 +209,7 @@ async fn a_deploy_key_is_deleted_with_its_last_project() {
         assert!(!store::deploy_keys::enable(db, second, made.id, now).expect("asked"));
         assert_eq!(opened(db), Some(vec![project, second]));
         let listed = store::deploy_keys::list(db, second, all()).expect("a list");
-        assert_eq!((listed.items, listed.total), (vec![made.clone()], 1));
+        assert_eq!((listed.items, listed.total), (vec![made.clone()], Total::Exact(1)));
         assert!(store::deploy_keys::disable(db, project, made.id).expect("disabled"));
         assert!(!store::deploy_keys::disable(db, project, made.id).expect("asked"));
         assert_eq!(store::deploy_keys::find(db, project, made.id).expect("asked"), None);
@@ -266,7 +267,7 @@ async fn the_latest_status_of_each_name_counts() {
         let mut check = |filter: StatusFilter, expected: &[JobId]| {
             let listed = store::statuses::list(db, project, oid(1), &filter, all()).expect("a list");
             let ids: Vec<JobId> = listed.items.iter().map(|status| status.id).collect();
-            assert_eq!((&ids[..], listed.total), (expected, i64::try_from(ids.len()).expect("few")), "{filter:?}");
+            assert_eq!((&ids[..], listed.total.exact()), (expected, i64::try_from(ids.len()).ok()), "{filter:?}");
         };
         check(StatusFilter::default(), &[second.id, side.id]);
         check(StatusFilter { all: true, ..StatusFilter::default() }, &[first.id, second.id, side.id]);

@@ -204,14 +204,14 @@ async fn render(cx: &PageCx, revealed: Revealed, fields: Fields, errors: FormErr
                 value: (revealed == Revealed::Variables).then(|| variable.value.as_ref().map(reveal)),
             })
             .collect(),
-        more_runners: runners.total - count(runners.items.len()),
+        more_runners: runners.total.at_least() - count(runners.items.len()),
         runners: runners
             .items
             .into_iter()
             .map(|runner| RunnerRow { is_exclusive: is_exclusive(runner.id), runner })
             .collect(),
         available_runners,
-        more_triggers: triggers.total - count(triggers.items.len()),
+        more_triggers: triggers.total.at_least() - count(triggers.items.len()),
         triggers: triggers
             .items
             .iter()
