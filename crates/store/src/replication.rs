@@ -41,8 +41,9 @@ pub enum ReplayState {
 }
 
 impl Conn {
-    /// Returns the current end of the write-ahead log: it is after every transaction that was acknowledged before. Fails on a
-    /// standby; `None` on SQLite, which has no such log.
+    /// Returns the end of the write-ahead log that is on disk: it is after every transaction that was acknowledged before. What is
+    /// written but not on disk is not sent to standbys yet, which would then seem to be behind. Fails on a standby; `None` on
+    /// SQLite, which has no such log.
     ///
     /// If the server does not answer in time, the connection is to be closed.
     pub fn log_position(&mut self, timeout: Duration) -> Result<Option<LogPosition>> {
@@ -51,7 +52,7 @@ impl Conn {
         let query = Fragment::<(BigInt, Text, BigInt, Text)>::new(
             "SELECT system_identifier, current_database()::text, \
              ('x' || substr(pg_walfile_name(position), 1, 8))::bit(32)::bigint, position::text \
-             FROM pg_control_system(), pg_current_wal_lsn() position",
+             FROM pg_control_system(), pg_current_wal_flush_lsn() position",
         );
         let (system, database, timeline, position) = answer_within(timeout, query.get_result(&mut **conn))?;
         Ok(Some(LogPosition { system, database, timeline, position }))

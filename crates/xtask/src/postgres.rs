@@ -223,6 +223,8 @@ fn spawn(account: Account, programs: &Path, folder: &Path, data: &str, port: u16
         "listen_addresses=127.0.0.1",
         "unix_socket_directories=",
         "max_connections=300",
+        // Otherwise a checkpoint can remove a part of the log that a standby, or a copy that is being made, does not have yet.
+        "wal_keep_size=1GB",
         "ssl=on",
         "ssl_cert_file=../server.crt",
         "ssl_key_file=../server.key",

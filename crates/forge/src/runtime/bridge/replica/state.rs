@@ -68,12 +68,14 @@ fn describe(state: ReplayState) -> &'static str {
 }
 
 impl StandbyProblem {
-    /// Returns how long the standby is not used; `None` if the problem is one of the list only.
-    fn pause(&self) -> Option<Duration> {
+    /// Returns the kind, and how long the standby is not used; `None` if the problem is one of the list only.
+    fn effect(&self) -> Option<(ProblemKind, Duration)> {
         match self {
             Self::NotConnected | Self::Paused | Self::Busy => None,
-            Self::Replay(_) | Self::Failed(_) => Some(PAUSE),
-            Self::NoAnswer | Self::NoPosition(_) => Some(PAUSE_WITHOUT_ANSWER),
+            Self::Replay(state) => Some((ProblemKind::Replay(*state), PAUSE)),
+            Self::Failed(_) => Some((ProblemKind::Failed, PAUSE)),
+            Self::NoAnswer => Some((ProblemKind::NoAnswer, PAUSE_WITHOUT_ANSWER)),
+            Self::NoPosition(_) => Some((ProblemKind::NoPosition, PAUSE_WITHOUT_ANSWER)),
         }
     }
 }
@@ -99,20 +101,32 @@ struct Usage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Server {
     Standby,
-    Primary,
+    Primary(ProblemKind),
 }
 
-/// Decides when a change of the server is logged. A standby that is sometimes behind would otherwise fill the log.
+/// The kind of a problem for which the primary is used. Texts of the same kind may differ each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProblemKind {
+    /// No thread can connect to the standby.
+    Refused,
+    Replay(ReplayState),
+    NoAnswer,
+    Failed,
+    NoPosition,
+}
+
+/// Decides when a change of the server, or of the reason for it, is logged. A standby that is sometimes behind would otherwise
+/// fill the log.
 #[derive(Default)]
 struct UsageLog {
-    /// The server that was logged last.
+    /// What was logged last.
     logged: Option<Server>,
-    /// Since when only the other one was used.
+    /// Since when it has not been so.
     changed_at: Option<Instant>,
 }
 
 impl UsageLog {
-    /// Records which server is used; returns whether to log it.
+    /// Records which server is used and why; returns whether to log it.
     fn record(&mut self, used: Server, now: Instant) -> bool {
         if self.logged == Some(used) {
             self.changed_at = None;
@@ -153,7 +167,7 @@ impl ReplicaState {
     /// Records that a thread cannot connect. The others go on.
     pub(super) fn record_refusal(&self, reason: &Error) {
         if !self.has_connections() {
-            log_primary(&mut self.usage(), reason);
+            log_primary(&mut self.usage(), ProblemKind::Refused, reason);
         } else if !std::mem::replace(&mut self.usage().is_refusal_logged, true) {
             warn!(%reason, "cannot open all connections to the standby of the database; lists use the others");
         }
@@ -161,10 +175,10 @@ impl ReplicaState {
 
     /// Records that a list is read from the primary instead.
     pub(super) fn record_problem(&self, problem: &StandbyProblem) {
-        let Some(pause) = problem.pause() else { return };
+        let Some((kind, pause)) = problem.effect() else { return };
         let mut usage = self.usage();
         usage.paused_until = usage.paused_until.max(Some(Instant::now() + pause));
-        log_primary(&mut usage, problem);
+        log_primary(&mut usage, kind, problem);
     }
 
     /// Records that a list was read from the standby.
@@ -180,8 +194,8 @@ impl ReplicaState {
     }
 }
 
-fn log_primary(usage: &mut Usage, reason: &dyn std::fmt::Display) {
-    if usage.log.record(Server::Primary, Instant::now()) {
+fn log_primary(usage: &mut Usage, kind: ProblemKind, reason: &dyn std::fmt::Display) {
+    if usage.log.record(Server::Primary(kind), Instant::now()) {
         warn!(%reason, "lists are read from the primary database instead of the standby");
     }
 }
@@ -192,22 +206,38 @@ mod tests {
 
     #[test]
     fn a_server_is_logged_when_it_is_used_for_a_while() {
+        const BEHIND: Server = Server::Primary(ProblemKind::Replay(ReplayState::Behind));
         let (mut log, start) = (UsageLog::default(), Instant::now());
         let mut check = |second, used, expected| {
             assert_eq!(log.record(used, start + Duration::from_secs(second)), expected, "after {second} s: {used:?}");
         };
-        check(0, Server::Primary, true);
-        check(1, Server::Primary, false);
+        check(0, BEHIND, true);
+        check(1, BEHIND, false);
         check(2, Server::Standby, false);
         check(6, Server::Standby, false);
         check(7, Server::Standby, true);
         // It is behind now and then.
-        check(8, Server::Primary, false);
+        check(8, BEHIND, false);
         check(12, Server::Standby, false);
-        check(14, Server::Primary, false);
-        check(18, Server::Primary, false);
-        check(19, Server::Primary, true);
-        check(20, Server::Primary, false);
+        check(14, BEHIND, false);
+        check(18, BEHIND, false);
+        check(19, BEHIND, true);
+        check(20, BEHIND, false);
+    }
+
+    #[test]
+    fn another_reason_for_the_primary_is_logged() {
+        let (mut log, start) = (UsageLog::default(), Instant::now());
+        let mut check = |second, kind, expected| {
+            let used = Server::Primary(kind);
+            assert_eq!(log.record(used, start + Duration::from_secs(second)), expected, "after {second} s: {kind:?}");
+        };
+        // The standby does not have the database yet.
+        check(0, ProblemKind::Refused, true);
+        check(1, ProblemKind::NoPosition, false);
+        check(5, ProblemKind::NoPosition, false);
+        check(6, ProblemKind::NoPosition, true);
+        check(12, ProblemKind::NoPosition, false);
     }
 
     #[test]
