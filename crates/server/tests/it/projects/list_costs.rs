@@ -1,16 +1,20 @@
-//! The rows that lists of projects read on PostgreSQL, which counts them: as many as a page shows, however many projects the
-//! caller has.
+//! The rows that lists of projects, events and users read on PostgreSQL, which counts them: as many as a page shows, however
+//! many projects the caller has.
 
-use diesel::{
-    QueryableByName, RunQueryDsl as _, sql_query,
-    sql_types::{BigInt, Text},
-};
 use model::{
-    NamespaceId, Page, UserId, Visibility,
+    NamespaceId, Page, ProjectId, UserId, Visibility,
+    events::EventAction,
     projects::{ProjectFilter, ProjectOrder},
+    users::UserFilter,
 };
-use store::{Conn, Viewer, project_lists, project_lists::ProjectListScope};
+use serde_json::json;
+use store::{Conn, IssueVisibility, Viewer, events, project_lists, project_lists::ProjectListScope, users};
 use testkit::{TestForge, fixtures::execute_sql};
+
+use crate::support::{TableReads, reads_of};
+
+/// The tables that grow with the number of projects.
+const TABLES: &[&str] = &["projects", "project_members", "issue_books"];
 
 /// The number of projects of each caller.
 const PROJECTS: i64 = 4_000;
@@ -32,40 +36,6 @@ const ORDERS: [ProjectOrder; 6] = [
     ProjectOrder::UpdatedAt,
     ProjectOrder::LastActivityAt,
 ];
-
-/// The rows of a table that the transaction has read so far.
-#[derive(Debug, QueryableByName)]
-struct TableReads {
-    #[diesel(sql_type = Text)]
-    table_name: String,
-    #[diesel(sql_type = BigInt)]
-    sequential_scans: i64,
-    #[diesel(sql_type = BigInt)]
-    rows: i64,
-}
-
-/// Runs a closure in a transaction and returns what it has read of the tables that grow with the number of projects.
-fn reads_of(db: &mut Conn, f: impl FnOnce(&mut Conn)) -> Vec<TableReads> {
-    execute_sql(db, "BEGIN");
-    // The statistics may have rows of earlier transactions that were not reported yet.
-    let before = statistics(db);
-    f(db);
-    let mut reads = statistics(db);
-    execute_sql(db, "COMMIT");
-    for (after, before) in reads.iter_mut().zip(before) {
-        after.sequential_scans -= before.sequential_scans;
-        after.rows -= before.rows;
-    }
-    reads
-}
-
-fn statistics(db: &mut Conn) -> Vec<TableReads> {
-    let query = "SELECT relname::text AS table_name, coalesce(seq_scan, 0) AS sequential_scans, \
-                 coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) AS rows FROM pg_stat_xact_user_tables \
-                 WHERE relname IN ('projects', 'project_members', 'issue_books') ORDER BY relname";
-    let Conn::Pg(conn) = db else { panic!("only PostgreSQL counts rows") };
-    sql_query(query).load(conn).expect("read")
-}
 
 /// Inserts projects into a namespace; one in three is private.
 fn insert_projects(forge: &TestForge, namespace: &str, creator: UserId) {
@@ -90,8 +60,8 @@ async fn a_page_reads_as_many_rows_as_it_shows() {
     let (owner, group_owner, bot, nobody) =
         (forge.user("owner").await, forge.user("leader").await, forge.user("bot").await, forge.user("nobody").await);
     let parent_owner = forge.user("parent-owner").await;
-    let acme = group_owner.make("/groups", serde_json::json!({ "name": "acme", "path": "acme" })).await;
-    let parent = parent_owner.make("/groups", serde_json::json!({ "name": "parent", "path": "parent" })).await;
+    let acme = group_owner.make("/groups", json!({ "name": "acme", "path": "acme" })).await;
+    let parent = parent_owner.make("/groups", json!({ "name": "parent", "path": "parent" })).await;
     forge.execute_sql(&format!(
         "INSERT INTO namespaces (parent_id,kind,name,path,full_path,name_key,path_key,description,visibility,\
          share_with_group_lock,created_at,updated_at) SELECT {parent},'group','sub'||n,'sub'||n,'parent/sub'||n,'sub'||n,\
@@ -162,7 +132,7 @@ async fn a_page_reads_as_many_rows_as_it_shows() {
                         // Rows that are read from an index alone are counted for these only.
                         let counts_all = max_rows > MAX_ROWS;
                         execute_sql(db, &format!("SET enable_indexonlyscan = {}", !counts_all));
-                        let reads = reads_of(db, |db| {
+                        let reads = reads_of(db, TABLES, |db| {
                             let listed = project_lists::list(db, &viewer, scope, &filter, page).expect("listed");
                             let expected = listed.total.at_least().min(page.size);
                             assert_eq!(i64::try_from(listed.items.len()), Ok(expected), "{scope:?} with {filter:?}");
@@ -178,7 +148,7 @@ async fn a_page_reads_as_many_rows_as_it_shows() {
             }
             // The end of a list is as near as its start, unless each membership has to be looked at.
             let filter = ProjectFilter { archived: Some(false), ..ProjectFilter::default() };
-            let reads = reads_of(db, |db| {
+            let reads = reads_of(db, TABLES, |db| {
                 let listed =
                     project_lists::list(db, &viewer, ProjectListScope::Owned, &filter, last_page).expect("listed");
                 let owns = [&owner, &group_owner, &parent_owner].iter().any(|owner| owner.id == user.id);
@@ -186,6 +156,64 @@ async fn a_page_reads_as_many_rows_as_it_shows() {
             });
             let max_rows = if user.id == parent_owner.id { MAX_ROWS_IN_MANY_NAMESPACES } else { MAX_ROWS };
             assert!(reads.iter().all(|read| read.rows <= max_rows), "{reads:?}");
+        }
+    });
+}
+
+#[tokio::test]
+async fn a_page_of_events_or_users_reads_as_many_rows_as_it_shows() {
+    const MANY: i64 = 4_000;
+    let forge = TestForge::start().await;
+    if forge.with_read_connection(|db| matches!(db, Conn::Sqlite(_))) {
+        return;
+    }
+    let (ann, bob) = (forge.user("ann").await, forge.user("bob").await);
+    let project = ProjectId::new(ann.make("/projects", json!({ "name": "Rocket", "visibility_level": 10 })).await);
+    forge.execute_sql(&format!(
+        "INSERT INTO events (project_id, author_id, action, created_at) \
+         SELECT {project}, {}, {}, n FROM generate_series(1, {MANY}) n",
+        ann.id,
+        EventAction::Joined.code()
+    ));
+    forge.execute_sql(&format!(
+        "INSERT INTO users (username, name, email, search_text, password_hash, state, admin, external, can_create_group, \
+         projects_limit, skype, linkedin, twitter, website_url, created_at, updated_at) \
+         SELECT 'u'||n, 'U', 'u'||n||'@example.org', 'u'||n, 'none', CASE WHEN n % 2 = 0 THEN 'active' ELSE 'blocked' END, \
+         FALSE, n % 4 = 0, FALSE, 0, '', '', '', '', 0, 0 FROM generate_series(1, {MANY}) n"
+    ));
+    forge.with_connection(|db| execute_sql(db, "VACUUM ANALYZE"));
+    let visibility = IssueVisibility { user: bob.id, confidential: false };
+    let viewer = Viewer { user: bob.id, visible_from: Visibility::Internal, admin: false, now: forge.forge.now() };
+    let filter_users = |active, blocked, external| UserFilter { active, blocked, external, ..UserFilter::default() };
+    forge.with_read_connection(|db| {
+        let mut check = |context: &str, list: &dyn Fn(&mut Conn, Page) -> usize| {
+            for number in [1, 40] {
+                let mut items = 0;
+                let page = Page { number, size: 20 };
+                let reads = reads_of(db, &["events", "identities", "users"], |db| items = list(db, page));
+                assert_eq!(items, 20, "page {number} of {context}");
+                for read in reads {
+                    // The rows of the pages before it are read as well, and as many users in other states.
+                    let max_rows = number * 20 * 2 + 100;
+                    let is_cheap = read.sequential_scans == 0 && read.rows <= max_rows;
+                    assert!(is_cheap, "page {number} of {context}: {read:?}");
+                }
+            }
+        };
+        check("events of a project", &|db, page| {
+            events::of_project(db, project, true, Some(&visibility), page).expect("listed").items.len()
+        });
+        check("events of a project without its code", &|db, page| {
+            events::of_project(db, project, false, None, page).expect("listed").items.len()
+        });
+        check("events of a user", &|db, page| events::of_user(db, &viewer, ann.id, page).expect("listed").items.len());
+        for filter in [
+            filter_users(false, false, false),
+            filter_users(true, false, false),
+            filter_users(false, true, false),
+            filter_users(false, false, true),
+        ] {
+            check(&format!("{filter:?}"), &|db, page| users::list(db, &filter, page).expect("listed").items.len());
         }
     });
 }

@@ -4,6 +4,7 @@ mod http_client;
 mod instance;
 mod process;
 mod random;
+mod table_reads;
 mod write_load;
 
 pub(crate) use http_client::{HttpClient, HttpResponse};
@@ -12,4 +13,5 @@ pub(crate) use process::{
     GableCommand, ProcessOutput, ROOT_PASSWORD, ROOT_TOKEN, ServerProcess, UNLIMITED, WAIT_TIMEOUT,
 };
 pub(crate) use random::Rng;
+pub(crate) use table_reads::{TableReads, reads_of};
 pub(crate) use write_load::{Acknowledgement, WriteLoad};
