@@ -134,6 +134,11 @@ impl Caller {
         Self::default()
     }
 
+    /// Returns whether this is the server itself, or its operator at the command line.
+    pub(crate) fn is_system(&self) -> bool {
+        matches!(self.credential, Credential::System)
+    }
+
     /// Creates a caller with access tokens, of which the first valid one is used.
     pub fn with_tokens<'a>(tokens: impl IntoIterator<Item = &'a str>) -> Self {
         let digests: Vec<_> = tokens.into_iter().map(Digest::of).collect();

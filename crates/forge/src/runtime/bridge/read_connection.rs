@@ -30,17 +30,18 @@ impl ReadConnection {
         caller: &Caller,
         f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.with_reconnection(|connection| connection.read_once(shared, caller, f))
+        self.with_reconnection(|connection| connection.read_once(shared, caller, true, f))
     }
 
-    /// As [`Self::read`], for servers that another one replaces: if the connection is lost, the read fails.
+    /// As [`Self::read`], for standbys: if the connection is lost, the read fails, because another server may replace it. Nothing
+    /// is kept for later reads, because the version of the data on a standby does not change with each commit.
     pub(super) fn read_without_reconnection<T>(
         &mut self,
         shared: &Shared,
         caller: &Caller,
         f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let result = self.read_once(shared, caller, f);
+        let result = self.read_once(shared, caller, false, f);
         self.disconnect_on_error(result)
     }
 
@@ -78,7 +79,7 @@ impl ReadConnection {
         let (db, lookups) = self.connect_with_lookups()?;
         let result = catch_panic(|| {
             // The version is read first: a commit afterwards makes the lookups invalid, never stale.
-            let lookups = lookups.current(db, shared.clock.now())?;
+            let lookups = lookups.current(db, caller, shared.clock.now())?;
             with_read_tx(shared, db, lookups, caller, |mut tx| f(&mut tx))
         });
         self.disconnect_on_error(result)
@@ -191,13 +192,14 @@ impl ReadConnection {
         &mut self,
         shared: &Shared,
         caller: &Caller,
+        keeps_lookups: bool,
         f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
     ) -> Result<T> {
         let (db, lookups) = self.connect_with_lookups()?;
         db.begin_reading()?;
         // Panics are caught here too, so that no transaction stays open.
         let result = catch_panic(|| {
-            let lookups = lookups.current(db, shared.clock.now())?;
+            let lookups = if keeps_lookups { lookups.current(db, caller, shared.clock.now())? } else { None };
             with_read_tx(shared, db, lookups, caller, |mut tx| f(&mut tx))
         });
         db.end_reading()?;
