@@ -50,6 +50,9 @@ pub enum Task {
 
 /// How long a worker may run a task before another one may take it over.
 const LEASE: SignedDuration = SignedDuration::from_mins(10);
+/// The same for a sweep of stale jobs: after a kill, the jobs that lost their runner wait for it. It may overlap with another
+/// one, because each job is checked again while its pipeline is locked.
+const STALE_JOBS_LEASE: SignedDuration = SignedDuration::from_mins(2);
 /// How often the lease of a running task is renewed.
 const RENEW_EVERY: Duration = Duration::from_secs(180);
 /// How often and for how long recording the outcome of a task is tried again while the database is unavailable.
@@ -232,7 +235,13 @@ pub async fn claim(forge: &Forge) -> Result<Option<TaskRecord>> {
     forge
         .write(Caller::system(), |tx| {
             let now = tx.now();
-            Ok(store::tasks::claim(tx.db(), now, now + LEASE)?)
+            let record = store::tasks::claim(tx.db(), now, now + LEASE)?;
+            if let Some(record) = &record
+                && matches!(Task::decode(record), Some(Task::SweepStaleJobs))
+            {
+                store::tasks::renew(tx.db(), record.id, now + STALE_JOBS_LEASE)?;
+            }
+            Ok(record)
         })
         .await
 }

@@ -106,6 +106,24 @@ async fn a_task_whose_worker_died_is_taken_over_after_its_lease() {
 }
 
 #[tokio::test]
+async fn a_task_of_a_killed_server_runs_again_when_its_lease_ends() {
+    for (task, lease) in [(tasks::Task::SweepStaleJobs, 120), (tasks::Task::SweepTokens, 600)] {
+        let forge = TestForge::start().await;
+        let now = forge.forge.now();
+        let enqueue = move |tx: &mut forge::WriteTx<'_>| tasks::enqueue(tx, &task, now);
+        forge.forge.write(Caller::system(), enqueue).await.expect("enqueued");
+        assert!(tasks::claim(&forge.forge).await.expect("asked").is_some());
+        // The server that has claimed it is gone.
+        forge.clock.advance(SignedDuration::from_secs(lease - 1));
+        assert!(!tasks::run_next(&forge.forge).await.expect("not due yet"));
+        forge.clock.advance(SignedDuration::from_secs(2));
+        assert!(tasks::run_next(&forge.forge).await.expect("worked"));
+        let task = records(&forge).await.remove(0);
+        assert_eq!((task.attempts, task.leased_until, task.dead_at), (0, None, None));
+    }
+}
+
+#[tokio::test]
 async fn a_task_that_crashes_its_workers_is_marked_dead() {
     let forge = TestForge::start().await;
     let lease = SignedDuration::from_mins(10);
