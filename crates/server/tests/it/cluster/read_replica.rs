@@ -64,9 +64,10 @@ fn lists_read_from(server: &ServerProcess, kind: &str) -> u64 {
 fn create_and_list(server: &ServerProcess, count: usize) {
     let root = server.root();
     for _ in 0..count {
-        let created = root.post("/api/v3/projects/1/issues", &json!({ "title": "Issue" })).json();
+        let created = root.post("/api/v3/projects/1/issues", &json!({ "title": "Issue" }));
+        assert_eq!(created.status, 201, "{created}");
         let listed = root.get("/api/v3/projects/1/issues").json();
-        assert_eq!(listed[0]["iid"], created["iid"], "{listed}");
+        assert_eq!(listed[0]["iid"], created.json()["iid"], "{listed}");
     }
 }
 
@@ -150,8 +151,10 @@ fn check_revoked_access(server: &ServerProcess) {
     for _ in 0..10 {
         root.post("/api/v3/projects/1/members", &json!({ "user_id": 2, "access_level": 30 }));
         assert_eq!(ann.get("/api/v3/projects").json()[0]["name"], "lists");
+        assert_eq!(ann.get("/api/v3/projects/1/issues?per_page=1").json()[0]["title"], "Issue");
         root.try_delete("/api/v3/projects/1/members/2").expect("removed");
         assert_eq!(ann.get("/api/v3/projects").json(), json!([]));
+        assert_eq!(ann.get("/api/v3/projects/1/issues?per_page=1").status, 404);
     }
 }
 

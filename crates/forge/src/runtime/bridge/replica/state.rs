@@ -17,7 +17,7 @@ use crate::Error;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long it is not used after it did not answer, for which a request has waited.
 const PAUSE_WITHOUT_ANSWER: Duration = Duration::from_secs(5);
-/// How long another server than the logged one is used until that is logged.
+/// How long another server than the logged one is used, or for another reason, until that is logged.
 const LOG_DELAY: Duration = Duration::from_secs(5);
 
 /// Why a list is not read from the standby.
@@ -121,22 +121,28 @@ enum ProblemKind {
 struct UsageLog {
     /// What was logged last.
     logged: Option<Server>,
-    /// Since when it has not been so.
-    changed_at: Option<Instant>,
+    /// What was used last instead of it, and since when that server has been used.
+    changed_to: Option<(Server, Instant)>,
 }
 
 impl UsageLog {
     /// Records which server is used and why; returns whether to log it.
     fn record(&mut self, used: Server, now: Instant) -> bool {
         if self.logged == Some(used) {
-            self.changed_at = None;
+            self.changed_to = None;
             return false;
         }
-        let since = *self.changed_at.get_or_insert(now);
+        // The reasons for the primary may alternate.
+        let is_standby = |server: Server| server == Server::Standby;
+        let since = match self.changed_to {
+            Some((last, since)) if is_standby(last) == is_standby(used) => since,
+            _ => now,
+        };
+        self.changed_to = Some((used, since));
         if self.logged.is_some() && now.duration_since(since) < LOG_DELAY {
             return false;
         }
-        *self = Self { logged: Some(used), changed_at: None };
+        *self = Self { logged: Some(used), changed_to: None };
         true
     }
 }
@@ -238,6 +244,20 @@ mod tests {
         check(5, ProblemKind::NoPosition, false);
         check(6, ProblemKind::NoPosition, true);
         check(12, ProblemKind::NoPosition, false);
+    }
+
+    #[test]
+    fn a_single_failure_of_a_standby_that_is_used_again_is_not_logged() {
+        let (mut log, start) = (UsageLog::default(), Instant::now());
+        let mut check = |second, used, expected| {
+            assert_eq!(log.record(used, start + Duration::from_secs(second)), expected, "after {second} s: {used:?}");
+        };
+        check(0, Server::Primary(ProblemKind::Refused), true);
+        check(1, Server::Standby, false);
+        check(5, Server::Standby, false);
+        check(6, Server::Primary(ProblemKind::Failed), false);
+        check(7, Server::Standby, false);
+        check(12, Server::Standby, true);
     }
 
     #[test]
