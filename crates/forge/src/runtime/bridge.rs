@@ -174,7 +174,7 @@ pub struct ReadTx<'a> {
     hook_depth: i32,
     /// Whether the transaction writes: what it sees may be rolled back, so it must not be cached.
     is_writing: bool,
-    /// Earlier lookups that are valid for what the transaction sees.
+    /// Earlier lookups that were valid when the read began.
     lookups: Option<&'a mut Lookups>,
 }
 

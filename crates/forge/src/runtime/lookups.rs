@@ -18,7 +18,7 @@ const MAX_ENTRIES: usize = 256;
 
 /// The number of changes in a row after which the version is asked for rarely.
 const MAX_CHANGES: u32 = 4;
-/// The number of reads from one rare question to the next.
+/// The number of reads from one rare check to the next.
 const RARE_INTERVAL: u32 = 16;
 
 /// What a project was looked up for: the user, whether they are an administrator, and the project.
@@ -39,7 +39,7 @@ pub(crate) struct Lookups {
 struct VersionChecks {
     /// How often in a row the version was another one.
     changes: u32,
-    /// The number of reads since the last question.
+    /// The number of reads since the last check.
     skipped: u32,
 }
 
@@ -133,7 +133,7 @@ mod tests {
             let asked = (0..RARE_INTERVAL).filter(|_| read(true)).count();
             assert_eq!(asked, 1);
         }
-        // It has not changed since the last question.
+        // It has not changed since the last check.
         while !read(false) {}
         assert!((0..100).all(|_| read(false)));
     }
