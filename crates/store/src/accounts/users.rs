@@ -235,7 +235,7 @@ pub fn list(db: &mut Conn, filter: &UserFilter, page: Page) -> Result<Slice<User
                         .filter(users::state.eq_any([UserState::Blocked.as_str(), UserState::LdapBlocked.as_str()]));
                 }
                 if filter.external {
-                    query = query.filter(users::external.eq(true));
+                    query = query.filter(users::external);
                 }
             }
             query

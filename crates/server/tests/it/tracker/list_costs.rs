@@ -62,8 +62,6 @@ async fn a_page_of_issues_reads_as_many_rows_as_it_shows() {
     let all = IssueVisibility { user: ann.id, confidential: true };
     let own = IssueVisibility { user: ann.id, confidential: false };
     forge.with_read_connection(|db| {
-        // The connections of the server avoid sequential scans; these lists do not need that.
-        execute_sql(db, "SET enable_seqscan = on");
         for scope in
             [IssueScope::Project(project, all), IssueScope::Project(project, own), IssueScope::Authored(viewer)]
         {
