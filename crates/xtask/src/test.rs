@@ -143,11 +143,10 @@ const STANDBY_TESTS: [&str; 6] = [
 /// Slow tests of those packages that do not depend on the database engine: transports, memory, archives, files of
 /// repositories and backups, pages of code, and crashes of what is outside of the database; and tests of the lock of
 /// SQLite. They run on SQLite only. Of the access tables, those of projects in groups are checked on both.
-const SQLITE_ONLY: [&str; 32] = [
+const SQLITE_ONLY: [&str; 30] = [
     "policy::access::the_access_table",
     "policy::access_to_pages::",
     "policy::access_to_projects::access_to_a_personal_project_by_role_and_visibility",
-    "policy::access_to_projects::access_to_a_project_after_it_was_revoked",
     "repository::hostile_repositories::",
     "repository::malformed_fetches::",
     "repository::git_clients::",
@@ -162,8 +161,7 @@ const SQLITE_ONLY: [&str; 32] = [
     "admin::admin_commands::commands_succeed_during_many_writes",
     "admin::admin_commands::concurrent_commands_succeed",
     "admin::admin_commands::errors_are_reported_in_one_line",
-    "crash::disk_full_crashes::no_project_and_no_file_is_lost",
-    "crash::disk_full_crashes::no_webhook_delivery_is_lost",
+    "crash::disk_full_crashes::",
     "crash::power_cuts::no_acknowledged_write_is_lost",
     "crash::power_cuts::no_project_and_no_file_is_lost",
     "crash::power_cuts::no_webhook_delivery_is_lost",
