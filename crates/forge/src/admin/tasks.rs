@@ -50,11 +50,10 @@ pub enum Task {
 
 /// How long a worker may run a task before another one may take it over.
 const LEASE: SignedDuration = SignedDuration::from_mins(10);
-/// The same for a sweep of stale jobs: after a kill, the jobs that lost their runner wait for it. It may overlap with another
-/// one, because each job is checked again while its pipeline is locked.
+/// The same for a sweep of stale jobs: after a kill, the jobs that lost their runner wait for it.
 const STALE_JOBS_LEASE: SignedDuration = SignedDuration::from_mins(2);
-/// How often the lease of a running task is renewed.
-const RENEW_EVERY: Duration = Duration::from_secs(180);
+/// How often a running task renews its lease while that lasts.
+const RENEWALS_PER_LEASE: u32 = 3;
 /// How often and for how long recording the outcome of a task is tried again while the database is unavailable.
 const RECORD_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_RECORD_ATTEMPTS: u32 = 60;
@@ -237,9 +236,9 @@ pub async fn claim(forge: &Forge) -> Result<Option<TaskRecord>> {
             let now = tx.now();
             let record = store::tasks::claim(tx.db(), now, now + LEASE)?;
             if let Some(record) = &record
-                && matches!(Task::decode(record), Some(Task::SweepStaleJobs))
+                && lease_of(record) != LEASE
             {
-                store::tasks::renew(tx.db(), record.id, now + STALE_JOBS_LEASE)?;
+                store::tasks::renew(tx.db(), record.id, now + lease_of(record))?;
             }
             Ok(record)
         })
@@ -308,16 +307,25 @@ pub async fn run_claimed(forge: &Forge, record: TaskRecord) -> Result<()> {
     Ok(())
 }
 
+/// Returns how long a worker may run a task until it has to renew the lease.
+fn lease_of(record: &TaskRecord) -> SignedDuration {
+    match Task::decode(record) {
+        Some(Task::SweepStaleJobs) => STALE_JOBS_LEASE,
+        _ => LEASE,
+    }
+}
+
 /// Runs a task and renews its lease meanwhile.
 async fn run_with_lease(forge: &Forge, record: TaskRecord) -> Result<()> {
-    let id = record.id;
+    let (id, lease) = (record.id, lease_of(&record));
+    let interval = lease.unsigned_abs() / RENEWALS_PER_LEASE;
     let mut running = std::pin::pin!(run(forge, record));
     loop {
-        if let Ok(result) = tokio::time::timeout(RENEW_EVERY, &mut running).await {
+        if let Ok(result) = tokio::time::timeout(interval, &mut running).await {
             return result;
         }
         let renew = move |tx: &mut WriteTx<'_>| {
-            let until = tx.now() + LEASE;
+            let until = tx.now() + lease;
             Ok(store::tasks::renew(tx.db(), id, until)?)
         };
         forge.write(Caller::system(), renew).await?;
